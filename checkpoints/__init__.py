@@ -1,0 +1,1 @@
+"""Reading weights: files in, a ``ModelConfig`` and named arrays out."""

@@ -1,0 +1,1 @@
+"""jaxinfer: an inference engine for open-weight language models of the Mistral family in JAX."""

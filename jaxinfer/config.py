@@ -1,0 +1,125 @@
+"""What a model is and how the engine runs it, as frozen and validated data.
+
+Nothing mutates a config. A value derived from one (the number of pages that fit, say) is passed on under its own name.
+This module is a leaf: it imports nothing of the project, and no jax, so that the scheduler can use it.
+"""
+
+from dataclasses import dataclass
+
+
+def _require_positive_int(owner: str, name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{owner}.{name} is {value!r}; it must be a whole number of at least 1")
+
+
+def _require_positive_float(owner: str, name: str, value: object) -> None:
+    if not isinstance(value, float | int) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ValueError(f"{owner}.{name} is {value!r}; it must be a finite number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a decoder of the Mistral family: data that covers every member, never a subclass.
+
+    ``head_dim`` is given, never computed as ``hidden_size / num_heads``: Mistral Nemo has 128 where that says 160.
+
+    Attributes:
+        vocab_size: V, rows of the embedding.
+        hidden_size: width of the residual stream.
+        intermediate_size: width of the gated feed-forward layer.
+        num_layers: decoder layers.
+        num_heads: H, query heads; a multiple of ``num_kv_heads``.
+        num_kv_heads: K, key and value heads.
+        head_dim: D, even, since rotary angles turn pairs.
+        max_position_embeddings: the longest context in tokens, prompt and output together. It does not depend on a window.
+        rope_theta: base of the rotary angles.
+        norm_eps: epsilon inside the square root of every RMS norm.
+        tie_embeddings: whether the output head is the embedding.
+        windows: for each layer the number of keys a token attends to, itself included, or None for all.
+
+    Raises:
+        ValueError: a value is out of range or two contradict each other; the message names them.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rope_theta: float
+    norm_eps: float
+    tie_embeddings: bool
+    windows: tuple[int | None, ...]
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_layers",
+            "num_heads",
+            "num_kv_heads",
+            "head_dim",
+            "max_position_embeddings",
+        ):
+            _require_positive_int("ModelConfig", name, getattr(self, name))
+        for name in ("rope_theta", "norm_eps"):
+            _require_positive_float("ModelConfig", name, getattr(self, name))
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"ModelConfig.num_heads is {self.num_heads} and num_kv_heads is {self.num_kv_heads}; "
+                "the query heads must be a multiple of the key and value heads"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"ModelConfig.head_dim is {self.head_dim}; rotary embeddings need an even one")
+        if len(self.windows) != self.num_layers:
+            raise ValueError(f"ModelConfig.windows has {len(self.windows)} entries for {self.num_layers} layers")
+        for window in self.windows:
+            if window is not None:
+                _require_positive_int("ModelConfig", "windows[...]", window)
+
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Numbers that the cache keeps for one token: K and V of every layer."""
+        return self.num_layers * 2 * self.num_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """How the engine serves a model: the limits that fix every compiled shape.
+
+    Attributes:
+        max_model_len: the longest sequence in tokens, prompt and output together.
+        max_num_seqs: requests that run at the same time; also the largest number of rows of a program.
+        max_chunk_tokens: prompt tokens of one step, padding included; a multiple of ``block_q``.
+        page_size: tokens of one KV page.
+        num_kv_pages: pages of the pool that requests can hold (the dummy page for padding comes on top).
+        block_q: query tokens of one attention tile; a piece of a prompt is padded up to a multiple of it.
+        seed: seeds the seeds of the requests that bring none.
+    """
+
+    max_model_len: int
+    max_num_seqs: int = 32
+    max_chunk_tokens: int = 256
+    page_size: int = 16
+    num_kv_pages: int
+    block_q: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "max_num_seqs", "max_chunk_tokens", "page_size", "num_kv_pages", "block_q"):
+            _require_positive_int("EngineConfig", name, getattr(self, name))
+        if self.max_chunk_tokens % self.block_q:
+            raise ValueError(
+                f"EngineConfig.max_chunk_tokens is {self.max_chunk_tokens}; it must be a multiple of block_q, {self.block_q}"
+            )
+        if not isinstance(self.seed, int):
+            raise ValueError(f"EngineConfig.seed is {self.seed!r}; it must be a whole number")
+
+    @property
+    def max_pages_per_seq(self) -> int:
+        """P, the width of a page table: the pages of the longest sequence."""
+        return -(-self.max_model_len // self.page_size)

@@ -1,0 +1,38 @@
+"""The one declaration of a model's weights: name -> shape.
+
+A checkpoint reader fills exactly these names, a random model draws them, the decoder is built from them. Matrices are
+``[out, in]`` with the input axis contiguous, which is what the quantized kernels read. Products that share their input
+are one matrix (``qkv``, ``gate_up``), so that a step launches one product for them.
+"""
+
+from jaxinfer.config import ModelConfig
+
+
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Shape of every weight of the model, in the order of the model.
+
+    With E ``hidden_size``, F ``intermediate_size``, H query heads, K kv heads, D ``head_dim`` and V ``vocab_size``:
+
+    - ``embedding`` [V, E]
+    - ``layers.N.attention_norm`` [E], ``layers.N.qkv`` [(H + 2 K) D, E] (rows: all of q, then k, then v, head by head;
+      rotary pairs are (i, i + D / 2)), ``layers.N.attention_out`` [E, H D]
+    - ``layers.N.mlp_norm`` [E], ``layers.N.gate_up`` [2 F, E] (rows: gate, then up), ``layers.N.down`` [E, F]
+    - ``final_norm`` [E]
+    - ``lm_head`` [V, E], absent when the embeddings are tied
+    """
+    hidden, heads_dim = config.hidden_size, config.num_heads * config.head_dim
+    kv_dim = config.num_kv_heads * config.head_dim
+    shapes: dict[str, tuple[int, ...]] = {"embedding": (config.vocab_size, hidden)}
+    for i in range(config.num_layers):
+        shapes |= {
+            f"layers.{i}.attention_norm": (hidden,),
+            f"layers.{i}.qkv": (heads_dim + 2 * kv_dim, hidden),
+            f"layers.{i}.attention_out": (hidden, heads_dim),
+            f"layers.{i}.mlp_norm": (hidden,),
+            f"layers.{i}.gate_up": (2 * config.intermediate_size, hidden),
+            f"layers.{i}.down": (hidden, config.intermediate_size),
+        }
+    shapes["final_norm"] = (hidden,)
+    if not config.tie_embeddings:
+        shapes["lm_head"] = (config.vocab_size, hidden)
+    return shapes
