@@ -1,0 +1,64 @@
+"""The decoder from its definition, in NumPy and float64: the second oracle, slow and plain on purpose.
+
+Everything happens for one whole sequence at once, without a cache and without any code of the engine, so that what a
+step, a page or a window does wrong cannot be wrong here in the same way.
+"""
+
+import numpy as np
+
+from jaxinfer.config import ModelConfig
+
+
+def decoder_logits(config: ModelConfig, weights: dict[str, np.ndarray], token_ids) -> np.ndarray:
+    """Logits of every position of one sequence.
+
+    Args:
+        config: the model's shape.
+        weights: named and shaped as ``jaxinfer.weights.weight_shapes`` says; any float type.
+        token_ids: T ids; the first is at position 0.
+
+    Returns:
+        float64 [T, V].
+    """
+    w = {name: np.asarray(values).astype(np.float64) for name, values in weights.items()}
+    x = w["embedding"][np.asarray(token_ids)]  # [T, E]
+    for i, window in enumerate(config.windows):
+        layer = f"layers.{i}."
+        x = x + _attention(config, window, w, layer, _rms_norm(x, w[layer + "attention_norm"], config.norm_eps))
+        x = x + _feed_forward(w, layer, _rms_norm(x, w[layer + "mlp_norm"], config.norm_eps))
+    head = w["embedding"] if config.tie_embeddings else w["lm_head"]
+    return _rms_norm(x, w["final_norm"], config.norm_eps) @ head.T
+
+
+def _rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps) * gain
+
+
+def _attention(config: ModelConfig, window: int | None, w: dict, layer: str, x: np.ndarray) -> np.ndarray:
+    num_tokens, num_heads, num_kv_heads, dim = len(x), config.num_heads, config.num_kv_heads, config.head_dim
+    heads = (x @ w[layer + "qkv"].T).reshape(num_tokens, num_heads + 2 * num_kv_heads, dim)
+    q, k, v = np.split(heads, [num_heads, num_heads + num_kv_heads], axis=1)
+    q, k = _rotate(q, config.rope_theta), _rotate(k, config.rope_theta)
+    out = np.empty_like(q)
+    for t in range(num_tokens):
+        first = 0 if window is None else max(0, t + 1 - window)
+        for h in range(num_heads):
+            kv = h // (num_heads // num_kv_heads)
+            scores = k[first : t + 1, kv] @ q[t, h] / np.sqrt(dim)
+            shares = np.exp(scores - scores.max())
+            out[t, h] = shares / shares.sum() @ v[first : t + 1, kv]
+    return out.reshape(num_tokens, num_heads * dim) @ w[layer + "attention_out"].T
+
+
+def _rotate(x: np.ndarray, theta: float) -> np.ndarray:
+    """Turn the pair (i, i + D / 2) at position t by t / theta^(2 i / D); ``x`` is [T, heads, D]."""
+    num_tokens, _, dim = x.shape
+    frequencies = theta ** (-2 * np.arange(dim // 2) / dim)
+    turn = np.exp(1j * np.arange(num_tokens)[:, None] * frequencies)[:, None, :]  # [T, 1, D / 2]
+    turned = (x[..., : dim // 2] + 1j * x[..., dim // 2 :]) * turn
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def _feed_forward(w: dict, layer: str, x: np.ndarray) -> np.ndarray:
+    gate, up = np.split(x @ w[layer + "gate_up"].T, 2, axis=-1)
+    return (gate / (1 + np.exp(-gate)) * up) @ w[layer + "down"].T

@@ -1,0 +1,82 @@
+"""The fixtures that transformers wrote, for tests: NumPy only, and no reader of ``checkpoints``, which they test.
+
+``reference.json`` of a fixture says what each of its arrays holds and which command made it.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from jaxinfer.config import ModelConfig
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+TINY_MISTRAL = ModelConfig(
+    vocab_size=128,
+    hidden_size=48,
+    intermediate_size=80,
+    num_layers=3,
+    num_heads=8,
+    num_kv_heads=2,
+    head_dim=16,
+    max_position_embeddings=256,
+    rope_theta=10000.0,
+    norm_eps=1e-5,
+    tie_embeddings=False,
+    windows=(8, 8, 8),
+)
+"""What ``tiny_mistral`` is, by hand."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One fixture: its folder (the checkpoint's too, where there is one), its arrays, and its json."""
+
+    folder: Path
+    arrays: dict[str, np.ndarray]
+    info: dict[str, Any]
+
+
+def load_reference(name: str) -> Reference:
+    """The fixture ``name``, a folder of ``tests/fixtures``."""
+    folder = FIXTURES / name
+    with np.load(folder / "reference.npz") as arrays:
+        return Reference(folder, dict(arrays), json.loads((folder / "reference.json").read_text(encoding="utf-8")))
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Every tensor of one file: 8 bytes of header length, the header in json, then the bytes it points into."""
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    dtypes = {"F32": np.dtype("<f4"), "BF16": np.dtype(ml_dtypes.bfloat16)}
+    tensors = {}
+    for name, entry in json.loads(content[8:start]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            values = np.frombuffer(content[start + begin : start + end], dtypes[entry["dtype"]])
+            tensors[name] = values.reshape(entry["shape"])
+    return tensors
+
+
+def read_hf_weights(folder: Path, config: ModelConfig) -> dict[str, np.ndarray]:
+    """The weights of a checkpoint in the Hugging Face layout, under the names of ``jaxinfer.weights``."""
+    source: dict[str, np.ndarray] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        source |= read_safetensors(path)
+    weights = {"embedding": source["model.embed_tokens.weight"], "final_norm": source["model.norm.weight"]}
+    for i in range(config.num_layers):
+        theirs, ours = f"model.layers.{i}.", f"layers.{i}."
+        attention, mlp = theirs + "self_attn.", theirs + "mlp."
+        weights[ours + "attention_norm"] = source[theirs + "input_layernorm.weight"]
+        weights[ours + "qkv"] = np.concatenate([source[f"{attention}{x}_proj.weight"] for x in "qkv"])
+        weights[ours + "attention_out"] = source[attention + "o_proj.weight"]
+        weights[ours + "mlp_norm"] = source[theirs + "post_attention_layernorm.weight"]
+        weights[ours + "gate_up"] = np.concatenate([source[f"{mlp}{x}_proj.weight"] for x in ("gate", "up")])
+        weights[ours + "down"] = source[mlp + "down_proj.weight"]
+    if not config.tie_embeddings:
+        weights["lm_head"] = source["lm_head.weight"]
+    return weights
