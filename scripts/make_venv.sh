@@ -31,9 +31,7 @@ usable() {
 if [ -n "$python" ] || ! usable; then
     python=$(sh scripts/find_python.sh "$python")
     echo "Making $folder with $python"
-    mkdir -p "$folder"
-    : >"$log"
-    logged "$python" -m venv --clear "$folder"
+    "$python" -m venv --clear "$folder"
 fi
 
 echo "Installing $* into $folder (a minute or two; log: $log)"

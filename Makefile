@@ -1,0 +1,62 @@
+# Everything a newcomer needs, on a machine that has a Python >= 3.12 and nothing else. `make` alone lists the targets.
+#
+# An environment is remade only when pyproject.toml changes: its stamp is written last, so an interrupted installation
+# is taken up again. `make venv PYTHON=/path/to/python3.12` names the interpreter; else scripts/find_python.sh does.
+
+.DEFAULT_GOAL := help
+# Two installations at a time would write the same egg-info, and two test runs would share the cores.
+.NOTPARALLEL:
+
+PYTHON =
+# More arguments for pytest: make test ARGS='tests/test_config.py -x'
+ARGS =
+# The lower bound of jax in pyproject.toml.
+OLDEST_JAX = 0.11.2
+PROMPT = What is the capital of France?
+
+VENV = .venv
+VENV_OLDEST = .venv-oldest
+BIN = $(VENV)/bin
+
+$(VENV)/.installed: pyproject.toml
+	@sh scripts/make_venv.sh $(VENV) "$(PYTHON)" --editable '.[dev]'
+	@touch $@
+
+$(VENV_OLDEST)/.installed: pyproject.toml
+	@sh scripts/make_venv.sh $(VENV_OLDEST) "$(PYTHON)" --editable '.[test]' jax==$(OLDEST_JAX) jaxlib==$(OLDEST_JAX)
+	@touch $@
+
+.PHONY: venv demo test test-all test-oldest-jax lint format clean help
+
+venv: $(VENV)/.installed  ## make the environment .venv
+
+demo: venv  ## a small real model answers a question
+	@$(BIN)/jaxinfer generate --chat --prompt '$(PROMPT)' --temperature 0 --max-tokens 64
+
+test: venv  ## run the tests, without those marked slow
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: venv  ## run the tests, slow ones too
+	$(BIN)/python -m pytest -m '' $(ARGS)
+
+test-oldest-jax: $(VENV_OLDEST)/.installed  ## run the tests with the oldest jax that is supported
+	$(VENV_OLDEST)/bin/python -m pytest $(ARGS)
+
+lint: venv  ## check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: venv  ## sort the imports and format the code
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+clean:  ## remove what was made here: environments, caches, builds
+	rm -rf .venv* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# `make oracle` and `make reference`: the environment of the reference implementation and the fixtures made in it.
+-include oracle.mk
