@@ -2,7 +2,7 @@
 
 The engine launches step n + 1 before it has read step n. So ``schedule`` decides by counts of launched tokens and
 samples, never by a token, and ``commit`` later appends the drawn tokens and ends requests. An end by length is a matter
-of counts and is met exactly; an end by a stop token is noticed one step late, and what the surplus step drew is dropped.
+of counts and is met exactly; an end by a stop token is noticed one step late, and the surplus token is dropped.
 
 Admission is a promise. A waiting request is admitted only if the pool holds the worst case of every running request and
 its own worst case too. Pages are then taken one by one as tokens need them, and taking one cannot fail in mid-flight.
