@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import shape_checks
+
+shape_checks.install()
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
