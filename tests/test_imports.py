@@ -1,0 +1,227 @@
+"""Imports run one way. A new module needs a line here, so that its place in the picture is a decision."""
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.import_graph import cycle, reachable, read_imports, violations
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# From the leaves up: no module is allowed one that comes after it.
+ALLOWED = {
+    "jaxinfer.config": [],
+    "jaxinfer.sampling_params": [],
+    "jaxinfer.weights": ["jaxinfer.config"],
+    "jaxinfer.request": ["jaxinfer.sampling_params"],
+    "jaxinfer.outputs": ["jaxinfer.request"],
+    "jaxinfer.page_allocator": ["jaxinfer.config", "jaxinfer.request"],
+    "jaxinfer.scheduler": [
+        "jaxinfer.config",
+        "jaxinfer.page_allocator",
+        "jaxinfer.request",
+        "jaxinfer.sampling_params",
+    ],
+    "jaxinfer.tokenizers.*": ["jaxinfer.tokenizers.*"],
+    "jaxinfer.detokenizer": ["jaxinfer.tokenizers.*"],
+    "jaxinfer.chat_template": ["jaxinfer.tokenizers.*"],
+    "pallas_kernels.*": ["pallas_kernels.*"],
+    "jaxinfer.kv_cache": ["jaxinfer.config"],
+    "jaxinfer.layers": ["jaxinfer.config", "jaxinfer.kv_cache", "pallas_kernels.*"],
+    "jaxinfer.step_inputs": ["jaxinfer.config", "jaxinfer.sampling_params", "jaxinfer.request", "jaxinfer.scheduler"],
+    "jaxinfer.sampler": ["jaxinfer.step_inputs"],
+    "jaxinfer.model": [
+        "jaxinfer.config",
+        "jaxinfer.kv_cache",
+        "jaxinfer.layers",
+        "jaxinfer.step_inputs",
+        "jaxinfer.weights",
+        "pallas_kernels.*",
+    ],
+    "jaxinfer.programs": [
+        "jaxinfer.config",
+        "jaxinfer.kv_cache",
+        "jaxinfer.model",
+        "jaxinfer.sampler",
+        "jaxinfer.step_inputs",
+    ],
+    "jaxinfer.runner": [
+        "jaxinfer.config",
+        "jaxinfer.kv_cache",
+        "jaxinfer.model",
+        "jaxinfer.programs",
+        "jaxinfer.request",
+        "jaxinfer.sampler",
+        "jaxinfer.scheduler",
+        "jaxinfer.step_inputs",
+    ],
+    "jaxinfer.engine": [
+        "jaxinfer.chat_template",
+        "jaxinfer.config",
+        "jaxinfer.detokenizer",
+        "jaxinfer.outputs",
+        "jaxinfer.page_allocator",
+        "jaxinfer.request",
+        "jaxinfer.runner",
+        "jaxinfer.sampling_params",
+        "jaxinfer.scheduler",
+        "jaxinfer.tokenizers.*",
+    ],
+    "checkpoints.*": ["checkpoints.*", "jaxinfer.config", "jaxinfer.weights"],
+    "jaxinfer.llm": [
+        "checkpoints.*",
+        "jaxinfer.chat_template",
+        "jaxinfer.config",
+        "jaxinfer.engine",
+        "jaxinfer.kv_cache",
+        "jaxinfer.model",
+        "jaxinfer.outputs",
+        "jaxinfer.runner",
+        "jaxinfer.sampling_params",
+        "jaxinfer.tokenizers.*",
+        "jaxinfer.weights",
+    ],
+    "jaxinfer": ["jaxinfer.llm", "jaxinfer.outputs", "jaxinfer.sampling_params"],
+    "jaxinfer.cli": [
+        "checkpoints.*",
+        "jaxinfer.config",
+        "jaxinfer.kv_cache",
+        "jaxinfer.llm",
+        "jaxinfer.outputs",
+        "jaxinfer.sampling_params",
+        "jaxinfer.weights",
+    ],
+    "jaxinfer.__main__": ["jaxinfer.cli"],
+}
+
+THIRD_PARTY = {
+    "jaxinfer": [
+        "flax",
+        "gguf",
+        "jax",
+        "jaxtyping",
+        "jinja2",
+        "numpy",
+        "rich",
+        "sentencepiece",
+        "tokenizers",
+        "typer",
+    ],
+    "pallas_kernels": ["jax", "jaxtyping", "numpy"],
+    "checkpoints": ["gguf", "huggingface_hub", "jax", "jaxtyping", "numpy", "orbax", "safetensors"],
+}
+
+HOST_ONLY = [
+    "jaxinfer.config",
+    "jaxinfer.page_allocator",
+    "jaxinfer.request",
+    "jaxinfer.sampling_params",
+    "jaxinfer.scheduler",
+    "jaxinfer.weights",
+]
+DEVICE_LIBRARIES = ["jax", "jaxlib", "flax"]
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return read_imports(ROOT, THIRD_PARTY)
+
+
+def import_without_jax(modules):
+    """Import ``modules`` in a fresh interpreter in which jax and flax are not to be had."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({DEVICE_LIBRARIES})); import {', '.join(modules)}"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_every_import_is_allowed(graph):
+    assert violations(graph, ALLOWED, THIRD_PARTY) == []
+
+
+def test_no_modules_import_each_other_in_a_circle(graph):
+    assert cycle(graph) == []
+
+
+def test_no_module_of_the_table_comes_before_what_it_imports():
+    places = {name: place for place, name in enumerate(ALLOWED)}
+    assert [(name, below) for name in ALLOWED for below in ALLOWED[name] if places[below] > places[name]] == []
+
+
+@pytest.mark.parametrize("module", HOST_ONLY)
+def test_host_modules_reach_no_jax(graph, module):
+    assert module in graph
+    assert reachable(graph, module).isdisjoint(DEVICE_LIBRARIES)
+
+
+def test_host_modules_can_be_imported_where_jax_cannot():
+    done = import_without_jax(HOST_ONLY)
+    assert done.returncode == 0, done.stderr
+    assert "jax" in import_without_jax(["jaxinfer.kv_cache"]).stderr
+
+
+def test_third_party_imports_are_declared_dependencies(graph):
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        declared = {canonicalize_name(Requirement(line).name) for line in tomllib.load(file)["project"]["dependencies"]}
+    owners = packages_distributions()
+    imported = set().union(*graph.values()) - set(graph)
+    undeclared = {
+        name for name in imported if declared.isdisjoint(canonicalize_name(owner) for owner in owners.get(name, []))
+    }
+    assert undeclared == set()
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Writes modules of a made-up project, ``{path: source}``, and reads their imports."""
+
+    def write(sources):
+        for path, source in sources.items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(source)
+        return read_imports(tmp_path, ["app", "lib"])
+
+    return write
+
+
+SMALL_ALLOWED = {"app": [], "app.low": [], "app.high": ["app.low"], "lib.*": ["lib.*"]}
+SMALL_THIRD_PARTY = {"app": ["numpy"], "lib": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "expected"),
+    [
+        ("app/high.py", "import os.path\nimport numpy.linalg\nfrom app.low import Thing", []),
+        ("app/high.py", "from app import low", []),
+        ("lib/one/deep.py", "from lib.two import x", []),
+        ("app/low.py", "import app.high", ["app.low may not import app.high"]),
+        ("app/low.py", "from app import high", ["app.low may not import app.high"]),
+        ("app/low.py", "from .high import Thing", ["app.low may not import app.high"]),
+        ("app/low.py", "def late():\n    from app.high import Thing", ["app.low may not import app.high"]),
+        ("app/low.py", "from app import Thing", ["app.low may not import app"]),
+        ("lib/one/deep.py", "import app.low", ["lib.one.deep may not import app.low"]),
+        ("lib/one/deep.py", "import numpy as np", ["lib.one.deep may not import numpy"]),
+        ("app/high.py", "from torch import nn", ["app.high may not import torch"]),
+        ("app/new.py", "", ["app.new has no entry in the table of imports"]),
+        ("app/low_tide.py", "", ["app.low_tide has no entry in the table of imports"]),
+    ],
+)
+def test_what_the_table_refuses(project, path, source, expected):
+    bare = {"app/__init__.py": "", "app/low.py": "", "app/high.py": "", "lib/__init__.py": "", "lib/two.py": ""}
+    assert violations(project(bare | {path: source}), SMALL_ALLOWED, SMALL_THIRD_PARTY) == expected
+
+
+def test_a_circle_is_found(project):
+    straight = {"app/__init__.py": "", "app/a.py": "import app.b", "app/b.py": "import app.c", "app/c.py": ""}
+    assert cycle(project(straight)) == []
+    assert set(cycle(project(straight | {"app/c.py": "from app.a import x"}))) == {"app.a", "app.b", "app.c"}
+
+
+def test_a_library_is_reached_through_other_modules(project):
+    graph = project({"app/a.py": "import app.b", "app/b.py": "import lib.c", "lib/c.py": "import jax.numpy"})
+    assert reachable(graph, "app.a") == {"app.b", "lib.c", "jax"}
