@@ -1,0 +1,125 @@
+"""Opens a model on disk, whichever of the three layouts it has.
+
+Opening reads the configuration and the headers and checks every tensor against the model; the weights themselves are
+read as they are asked for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from checkpoints import gguf_config, huggingface_config, mistral_config
+from checkpoints.description import Description
+from checkpoints.gguf_source import GGUFSource
+from checkpoints.loader import WeightLoader
+from checkpoints.safetensors_source import SafetensorsSource, expected_files, find_files, has_files
+from checkpoints.tables import GGUF_LLAMA, HUGGINGFACE, MISTRAL, Table
+from checkpoints.tensor_source import TensorSource
+from jaxinfer.config import ModelConfig
+
+Layout = Literal["huggingface", "mistral", "gguf"]
+
+_HUGGINGFACE_STEM = "model"
+_MISTRAL_STEM = "consolidated"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A model on disk: its shape, its special tokens, and its weights on request.
+
+    Attributes:
+        path: the folder or file.
+        layout: how the files are arranged.
+        config: the shape of the model.
+        bos_token_id: the token that begins a text, or None where the checkpoint does not say.
+        eos_token_ids: the tokens that end one; empty where the checkpoint leaves it to the tokenizer.
+    """
+
+    path: Path
+    layout: Layout
+    config: ModelConfig
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+    _loader: WeightLoader = field(repr=False)
+
+    def weights(self, dtype: np.dtype | type) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields (name, array) for each of ``jaxinfer.weights.weight_shapes(config)``, in that order, in ``dtype``.
+
+        Lazy: beside the weight that is filled only one tensor of the file is held.
+
+        Raises:
+            ValueError: ``dtype`` is neither float32 nor bfloat16, or a file cannot be read.
+        """
+        return self._loader.weights(dtype)
+
+
+def detect_layout(path: Path) -> Layout:
+    """The layout of what lies at ``path``.
+
+    A folder may have both Hugging Face's files and Mistral's, as Mistral's own repositories do: Hugging Face's are
+    taken, since they also say which tokens end a text.
+
+    Raises:
+        ValueError: nothing that can be read lies there; the message names what was looked for.
+    """
+    if path.is_file() and path.suffix == ".gguf":
+        return "gguf"
+    if (path / "config.json").is_file() and has_files(path, _HUGGINGFACE_STEM):
+        return "huggingface"
+    if (path / "params.json").is_file() and has_files(path, _MISTRAL_STEM):
+        return "mistral"
+    raise ValueError(
+        f"{path}: no model here. Looked for a folder with config.json and {expected_files(_HUGGINGFACE_STEM)}; "
+        f"a folder with params.json and {expected_files(_MISTRAL_STEM)}; a .gguf file"
+    )
+
+
+def check_files(path: Path) -> None:
+    """Checks that the files of the model at ``path`` are all there, without opening them.
+
+    Raises:
+        ValueError: no model lies there, or one of its files is absent.
+    """
+    layout = detect_layout(path)
+    if layout != "gguf":
+        find_files(path, _HUGGINGFACE_STEM if layout == "huggingface" else _MISTRAL_STEM)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Opens the model at ``path``, a GGUF file or a folder in Hugging Face's layout or Mistral's (the first if both).
+
+    Raises:
+        ValueError: the layout or the architecture is unknown, a file is missing, truncated or foreign, the
+            configuration is not supported, or the tensors do not fit it. The message names the file, key or tensors.
+    """
+    layout = detect_layout(path)
+    description, source, table = _READERS[layout](path)
+    return Checkpoint(
+        path=path,
+        layout=layout,
+        config=description.config,
+        bos_token_id=description.bos_token_id,
+        eos_token_ids=description.eos_token_ids,
+        _loader=WeightLoader(table, description.config, source),
+    )
+
+
+def _read_huggingface(path: Path) -> tuple[Description, TensorSource, Table]:
+    description = huggingface_config.read_description(path)
+    return description, SafetensorsSource(path, find_files(path, _HUGGINGFACE_STEM)), HUGGINGFACE
+
+
+def _read_mistral(path: Path) -> tuple[Description, TensorSource, Table]:
+    source = SafetensorsSource(path, find_files(path, _MISTRAL_STEM))
+    return mistral_config.read_description(path, has_output="output.weight" in source.infos), source, MISTRAL
+
+
+def _read_gguf(path: Path) -> tuple[Description, TensorSource, Table]:
+    source = GGUFSource(path)
+    return gguf_config.read_description(source), source, GGUF_LLAMA
+
+
+_READERS = {"huggingface": _read_huggingface, "mistral": _read_mistral, "gguf": _read_gguf}

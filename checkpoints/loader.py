@@ -1,0 +1,128 @@
+"""Walks a table: checks a file of tensors against a model, then fills the model's weights one by one.
+
+The check comes before anything is read and reports every fault at once: a file with one misnamed tensor has at least
+two faults, and both are needed to understand it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkpoints.tables import Entry, Table, part_rows
+from checkpoints.tensor_source import TensorInfo, TensorSource
+from jaxinfer.config import ModelConfig
+from jaxinfer.weights import weight_shapes
+
+_COMPARED_ROWS = 1024
+_DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One tensor of the file and the rows of a weight that it fills."""
+
+    source: str
+    shape: tuple[int, ...]
+    rows: slice
+    entry: Entry
+
+
+class WeightLoader:
+    """The weights of one model from one source by one table.
+
+    Raises:
+        ValueError: a tensor is missing, unexpected, misshapen or of a dtype that cannot be read. The message names
+            all of them, with the shape found and the shape expected.
+    """
+
+    def __init__(self, table: Table, config: ModelConfig, source: TensorSource) -> None:
+        self._config = config
+        self._source = source
+        self._shapes = weight_shapes(config)
+        self._pieces = _pieces(table, config, self._shapes)
+        filled = {piece.source for pieces in self._pieces.values() for piece in pieces}
+        self._copies = {
+            name: original
+            for name, original in table.copies.items()
+            if name not in filled and name in source.infos and original in source.infos
+        }
+        faults = self._faults(table)
+        if faults:
+            raise ValueError(f"{source.path}: the tensors do not fit the model:\n  " + "\n  ".join(faults))
+
+    def weights(self, dtype: np.dtype | type) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields (name, array) for each of ``weight_shapes(config)``, in that order, in ``dtype``.
+
+        Lazy: beside the weight that is filled only one tensor of the file is held. Arrays are fresh and contiguous.
+
+        Raises:
+            ValueError: ``dtype`` is neither float32 nor bfloat16, a tensor that must be a copy of another one is not,
+                or the file cannot be read.
+        """
+        dtype = np.dtype(dtype)
+        if dtype.name not in _DTYPES:
+            raise ValueError(f"dtype is {dtype.name}; weights can be loaded as {' or '.join(_DTYPES)}")
+        self._check_copies()
+        return ((name, self._fill(name, dtype)) for name in self._shapes)
+
+    def _fill(self, name: str, dtype: np.dtype) -> np.ndarray:
+        weight = np.empty(self._shapes[name], dtype)
+        for piece in self._pieces[name]:
+            view = piece.entry.order(weight[piece.rows], self._config.head_dim)
+            view[...] = self._source.read(piece.source).reshape(view.shape)
+        return weight
+
+    def _check_copies(self) -> None:
+        for name, original in self._copies.items():
+            num_rows = self._source.infos[original].shape[0]
+            for start in range(0, num_rows, _COMPARED_ROWS):  # in steps, since two embeddings can be a gigabyte each
+                rows = slice(start, min(start + _COMPARED_ROWS, num_rows))
+                if not np.array_equal(self._source.read(name, rows), self._source.read(original, rows)):
+                    raise ValueError(
+                        f"{self._source.path}: the config ties the embeddings, but {name} is not equal to {original}"
+                    )
+
+    def _faults(self, table: Table) -> list[str]:
+        """One line for each tensor that does not fit."""
+        infos = self._source.infos
+        expected = {piece.source: piece.shape for pieces in self._pieces.values() for piece in pieces}
+        expected |= {name: infos[original].shape for name, original in self._copies.items()}
+        ignored = {name for pattern in table.ignored for name in _expand(pattern, self._config.num_layers)}
+        faults = [f"missing: {name}, shape {shape}" for name, shape in expected.items() if name not in infos]
+        for name, info in infos.items():
+            if name in table.refused:
+                faults.append(f"refused: {name}: {table.refused[name]}")
+            elif name in expected:
+                faults += _misfits(name, info, expected[name])
+            elif name not in ignored:
+                faults.append(f"unexpected: {name}, shape {info.shape}")
+        return faults
+
+
+def _misfits(name: str, info: TensorInfo, expected: tuple[int, ...]) -> Iterator[str]:
+    if info.shape != expected:
+        yield f"misshapen: {name}, shape {info.shape}, expected {expected}"
+    if not info.readable:
+        yield f"unreadable: {name} is {info.dtype}, a type that is not supported"
+
+
+def _pieces(table: Table, config: ModelConfig, shapes: dict[str, tuple[int, ...]]) -> dict[str, list[_Piece]]:
+    """What fills each weight, in the table's order."""
+    rows_of = part_rows(config)
+    pieces: dict[str, list[_Piece]] = {name: [] for name in shapes}
+    for entry in table.entries:
+        targets = _expand(entry.weight, config.num_layers)
+        for source, target in zip(_expand(entry.source, config.num_layers), targets, strict=True):
+            if target in shapes:
+                rows = rows_of[entry.part]
+                num_rows = len(range(*rows.indices(shapes[target][0])))
+                pieces[target].append(_Piece(source, (num_rows, *shapes[target][1:]), rows, entry))
+    return pieces
+
+
+def _expand(pattern: str, num_layers: int) -> list[str]:
+    """The names a pattern stands for: one for each layer, or itself."""
+    if "{layer}" not in pattern:
+        return [pattern]
+    return [pattern.replace("{layer}", str(i)) for i in range(num_layers)]

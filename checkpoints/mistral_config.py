@@ -1,0 +1,66 @@
+"""``params.json``, as Mistral publishes it beside ``consolidated.safetensors``.
+
+It says nothing of special tokens, which are the tokenizer's, nor of the longest context.
+"""
+
+from pathlib import Path
+
+from checkpoints.config_fields import Fields, read_json
+from checkpoints.description import Description
+from jaxinfer.config import ModelConfig
+
+_DEFAULT_MAX_POSITION_EMBEDDINGS = 32768
+"""The context of Mistral 7B in all its versions, taken where ``params.json`` has no ``max_seq_len``."""
+
+_ROPE_THETA_WITH_WINDOW = 10_000.0
+
+_UNSUPPORTED = {
+    "moe": "a mixture of experts",
+    "vision_encoder": "a vision encoder",
+    "lora": "an adapter inside the checkpoint",
+    "quantization": "a quantized checkpoint",
+    "yarn": "scaling of the rotary angles",
+    "llama_4_scaling": "scaling of the queries",
+    "_sliding_window": "a window of its own for each layer",
+}
+
+
+def read_description(folder: Path, has_output: bool) -> Description:
+    """What ``params.json`` says; the embeddings are tied where it says so or where the files have no output head.
+
+    Raises:
+        ValueError: a value is missing, malformed or not supported.
+    """
+    fields = read_json(folder / "params.json")
+    fields.refuse(_UNSUPPORTED)
+    if fields.text("model_type", default="transformer") != "transformer":
+        raise fields.error("model_type", "transformer, the only supported architecture of this layout")
+    num_layers = fields.num_layers("n_layers")
+    window = fields.window("sliding_window")
+    with fields.named():
+        config = ModelConfig(
+            vocab_size=fields.integer("vocab_size"),
+            hidden_size=fields.integer("dim"),
+            intermediate_size=fields.integer("hidden_dim"),
+            num_layers=num_layers,
+            num_heads=fields.integer("n_heads"),
+            num_kv_heads=fields.integer("n_kv_heads"),
+            head_dim=fields.integer("head_dim"),
+            max_position_embeddings=fields.integer("max_seq_len", default=_DEFAULT_MAX_POSITION_EMBEDDINGS),
+            rope_theta=_rope_theta(fields, window),
+            norm_eps=fields.number("norm_eps"),
+            tie_embeddings=fields.flag("tied_embeddings", default=not has_output),
+            windows=(window,) * num_layers,
+        )
+    return Description(config)
+
+
+def _rope_theta(fields: Fields, window: int | None) -> float:
+    """The rotary base. The file of Mistral 7B v0.1 has none and means 10,000.
+
+    Mistral's first engine took 10,000 for a model with a window and 1,000,000 for one without, and transformers'
+    converter takes 10,000 for both. So a missing value is clear with a window, as v0.1 has, and an error without.
+    """
+    if fields.given("rope_theta") is None and window is not None:
+        return _ROPE_THETA_WITH_WINDOW
+    return fields.number("rope_theta")

@@ -1,0 +1,133 @@
+"""Tensors of one safetensors file or of several that belong together.
+
+Hugging Face and Mistral name their files alike but for the stem (``model`` and ``consolidated``), so one rule finds
+both: the index if there is one, else the single file, else a complete set of shards. The index is authoritative: its
+map is the list of the checkpoint's tensors, and files that it does not name are not opened.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from checkpoints.tensor_source import ALL_ROWS, TensorInfo
+
+_READABLE = frozenset({"F32", "F16", "BF16"})
+
+Files = Mapping[Path, frozenset[str] | None]
+"""Files of a checkpoint, each with the names of its tensors, or None where no index says them."""
+
+
+def expected_files(stem: str) -> str:
+    """The names that ``find_files`` looks for, for messages."""
+    return f"{stem}.safetensors.index.json, {stem}.safetensors or {stem}-*-of-*.safetensors"
+
+
+def has_files(folder: Path, stem: str) -> bool:
+    """Whether the folder holds an index or any weight file of this stem."""
+    return _index(folder, stem).is_file() or _single(folder, stem).is_file() or bool(_shards(folder, stem))
+
+
+def find_files(folder: Path, stem: str) -> Files:
+    """The weight files of ``folder`` whose names begin with ``stem``.
+
+    Raises:
+        ValueError: there are none, the index is malformed, or a file of the index or of the set of shards is absent.
+    """
+    if _index(folder, stem).is_file():
+        return _files_of_index(_index(folder, stem))
+    if _single(folder, stem).is_file():
+        return {_single(folder, stem): None}
+    if shards := _shards(folder, stem):
+        return _complete(folder, stem, shards)
+    raise ValueError(f"{folder}: no weights; looked for {expected_files(stem)}")
+
+
+class SafetensorsSource:
+    """The tensors of ``files``; opening them reads only their headers.
+
+    Raises:
+        ValueError: a file is missing, truncated or foreign, lacks a tensor that the index says it has, or holds a
+            tensor that another one holds too.
+    """
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self.path = path
+        self._opened: dict[str, tuple[Path, safe_open]] = {}
+        infos: dict[str, TensorInfo] = {}
+        for file, names in files.items():
+            handle = _open(file)
+            present = frozenset(handle.keys())
+            if absent := sorted((names or frozenset()) - present):
+                raise ValueError(f"{file}: the index says that this file has {', '.join(absent)}; it has not")
+            for name in present if names is None else names:
+                if name in infos:
+                    raise ValueError(f"{file}: {name} is also in {self._opened[name][0]}; which one counts is unknown")
+                infos[name] = _info(handle, name)
+                self._opened[name] = (file, handle)
+        self.infos: Mapping[str, TensorInfo] = infos
+
+    def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
+        """See ``TensorSource.read``; the values keep the file's dtype."""
+        file, handle = self._opened[name]
+        try:
+            return handle.get_slice(name)[rows]
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{file}: {name} cannot be read: {error}") from error
+
+
+def _index(folder: Path, stem: str) -> Path:
+    return folder / f"{stem}.safetensors.index.json"
+
+
+def _single(folder: Path, stem: str) -> Path:
+    return folder / f"{stem}.safetensors"
+
+
+def _shards(folder: Path, stem: str) -> list[Path]:
+    return sorted(folder.glob(f"{stem}-*-of-*.safetensors"))
+
+
+def _files_of_index(index: Path) -> Files:
+    try:
+        weight_map = json.loads(index.read_bytes())["weight_map"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{index}: not an index with a weight_map: {error!r}") from error
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(f"{index}: weight_map is {type(weight_map).__name__}; it must map tensors to files")
+    names: dict[Path, set[str]] = {}
+    for tensor, file in weight_map.items():
+        # An index comes from anyone: it may name files beside it, not files elsewhere on this machine.
+        if not isinstance(file, str) or Path(file).name != file:
+            raise ValueError(f"{index}: {tensor} is in {file!r}; it must be a file beside the index")
+        names.setdefault(index.parent / file, set()).add(tensor)
+    if absent := [file.name for file in names if not file.is_file()]:
+        raise ValueError(f"{index}: it names files that are not there: {', '.join(sorted(absent))}")
+    return {file: frozenset(tensors) for file, tensors in names.items()}
+
+
+def _complete(folder: Path, stem: str, shards: list[Path]) -> Files:
+    """Shards without an index, once their names say that none is absent."""
+    numbers = [re.fullmatch(rf"{stem}-(\d+)-of-(\d+)\.safetensors", shard.name) for shard in shards]
+    found = {(int(match[1]), int(match[2])) for match in numbers if match}
+    count = len(shards)
+    if found != {(i + 1, count) for i in range(count)}:
+        listed = ", ".join(shard.name for shard in shards)
+        raise ValueError(f"{folder}: not one complete set of shards, and no index says more: {listed}")
+    return dict.fromkeys(shards)
+
+
+def _open(file: Path) -> safe_open:
+    try:
+        return safe_open(file, framework="numpy")
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file}: not a whole safetensors file: {error}") from error
+
+
+def _info(handle: safe_open, name: str) -> TensorInfo:
+    tensor = handle.get_slice(name)
+    dtype = tensor.get_dtype()
+    return TensorInfo(shape=tuple(tensor.get_shape()), dtype=dtype, readable=dtype in _READABLE)
