@@ -11,12 +11,16 @@ import importlib.util
 from pathlib import Path
 
 import torch
-from reference import tiny_mistral
+from reference import smollm2, stories260k, tiny_llama_sharded, tiny_mistral, tiny_mistral_layout
 from reference.fixture import Sources
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = {
     "tiny_mistral": tiny_mistral.make,
+    "tiny_mistral_layout": tiny_mistral_layout.make,
+    "tiny_llama_sharded": tiny_llama_sharded.make,
+    "stories260K": stories260k.make,
+    "smollm2": smollm2.make,
 }
 
 

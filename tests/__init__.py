@@ -1,1 +1,1 @@
-"""A package, so that tests share helpers as ``tests.x`` and no folder here shadows the package it mirrors."""
+"""A package of its own, so that `tests.x` is a helper from here even where some dependency installs a `tests`."""

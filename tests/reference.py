@@ -29,7 +29,39 @@ TINY_MISTRAL = ModelConfig(
     tie_embeddings=False,
     windows=(8, 8, 8),
 )
-"""What ``tiny_mistral`` is, by hand."""
+"""What ``tiny_mistral`` and ``tiny_mistral_layout`` are, by hand."""
+
+TINY_LLAMA = ModelConfig(
+    vocab_size=96,
+    hidden_size=36,
+    intermediate_size=56,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=8,
+    max_position_embeddings=128,
+    rope_theta=500000.0,
+    norm_eps=1e-6,
+    tie_embeddings=True,
+    windows=(None, None),
+)
+"""What ``tiny_llama_sharded`` is, by hand."""
+
+STORIES = ModelConfig(
+    vocab_size=512,
+    hidden_size=64,
+    intermediate_size=172,
+    num_layers=5,
+    num_heads=8,
+    num_kv_heads=4,
+    head_dim=8,
+    max_position_embeddings=512,
+    rope_theta=10000.0,
+    norm_eps=1e-5,
+    tie_embeddings=True,
+    windows=(None,) * 5,
+)
+"""What ``stories260K-hf`` of the shared data is, by hand."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +74,7 @@ class Reference:
 
 
 def load_reference(name: str) -> Reference:
-    """The fixture ``name``, a folder of ``tests/fixtures``."""
+    """The fixture ``name``, a folder of ``tests/fixtures`` with arrays (``tiny_mistral_layout`` has none)."""
     folder = FIXTURES / name
     with np.load(folder / "reference.npz") as arrays:
         return Reference(folder, dict(arrays), json.loads((folder / "reference.json").read_text(encoding="utf-8")))

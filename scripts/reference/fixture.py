@@ -43,15 +43,20 @@ def write_reference(folder: Path, arrays: dict[str, Array], about: str, **facts:
     """
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / "reference.npz", **{name: array.values for name, array in arrays.items()})
+    listed = {
+        name: {"shape": list(array.values.shape), "dtype": str(array.values.dtype), "meaning": array.meaning}
+        for name, array in arrays.items()
+    }
+    write_record(folder, about, **facts, arrays=listed)
+
+
+def write_record(folder: Path, about: str, **facts: object) -> None:
+    """Write only ``reference.json``: what the fixture is, the command and the versions that made it, and ``facts``."""
     record = {
         "about": about,
         "command": f"python scripts/make_reference.py {folder.name}",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
         **facts,
-        "arrays": {
-            name: {"shape": list(array.values.shape), "dtype": str(array.values.dtype), "meaning": array.meaning}
-            for name, array in arrays.items()
-        },
     }
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     (folder / "reference.json").write_text(text, encoding="utf-8")
