@@ -1,0 +1,200 @@
+"""The Python API, in the shape that users of vLLM know: ``LLM(model).generate(prompts, params)``."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from jaxinfer.chat_template import render_chat
+from jaxinfer.loading import LoadFormat, build_engine, open_model
+from jaxinfer.outputs import CompletionOutput, RequestOutput
+from jaxinfer.sampling_params import SamplingParams
+
+
+class TokensPrompt(TypedDict):
+    """A prompt given as token ids."""
+
+    prompt_token_ids: Sequence[int]
+
+
+Prompt = str | TokensPrompt
+Message = Mapping[str, Any]
+
+
+class LLM:
+    """A model, ready to generate: weights on the device and every program compiled.
+
+    Args:
+        model: a directory (Hugging Face's or Mistral's layout), a GGUF file, the name of a preset, or a Hugging Face id.
+        load_format: ``auto`` reads the weights; ``random`` draws them for a preset, which then has no tokenizer.
+        dtype: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU and bfloat16 elsewhere.
+        max_model_len: the longest prompt and output together, in tokens; None: what the model and the memory allow.
+        num_kv_pages: pages of the KV cache; None: what the memory allows.
+        max_num_seqs: requests that run at the same time.
+        max_chunk_tokens: prompt tokens of one step.
+        page_size: tokens of one KV page.
+        seed: makes the draws of requests without a seed repeatable.
+        progress: called with (programs compiled, programs in all) while the engine starts.
+
+    Raises:
+        ValueError: there is no such model, its files are not what they should be, or a limit is out of range.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        load_format: LoadFormat = "auto",
+        dtype: str = "auto",
+        max_model_len: int | None = None,
+        num_kv_pages: int | None = None,
+        max_num_seqs: int = 32,
+        max_chunk_tokens: int = 256,
+        page_size: int = 16,
+        seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        loaded = open_model(model, load_format=load_format, seed=seed)
+        self.model_config, self.tokenizer = loaded.config, loaded.tokenizer
+        self.engine, runner = build_engine(
+            loaded,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            num_kv_pages=num_kv_pages,
+            max_num_seqs=max_num_seqs,
+            max_chunk_tokens=max_chunk_tokens,
+            page_size=page_size,
+            seed=seed,
+        )
+        runner.warm_up(progress)
+        self._request_ids = map(str, itertools.count())
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        on_finish: Callable[[RequestOutput], None] | None = None,
+    ) -> list[RequestOutput]:
+        """Generate for one prompt or many; returns one output for each prompt, in their order.
+
+        A prompt of a list that cannot be served does not stop the others: its output has ``error`` set and the finish
+        reason ``error``. A single prompt that cannot be served raises.
+
+        Args:
+            prompts: text, or ``{"prompt_token_ids": [...]}``, or a list of these.
+            sampling_params: for all, or one for each prompt; None: ``SamplingParams()``.
+            on_finish: called with each output as its request ends.
+
+        Raises:
+            ValueError: a single prompt cannot be served; the numbers of prompts and of parameters differ.
+        """
+        results: dict[str, RequestOutput] = {}
+        for output in self._run(prompts, sampling_params, stream=False):
+            results[output.request_id] = output
+            if on_finish is not None:
+                on_finish(output)
+        return [results[request_id] for request_id in sorted(results, key=int)]
+
+    def stream(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> Iterator[RequestOutput]:
+        """As ``generate``, but yields an output for every step that brings a request tokens.
+
+        Outputs of several prompts come mixed; ``request_id`` tells them apart and rises in the order of the prompts.
+        ``outputs[0].delta`` is what is new. Closing the iterator ends the requests.
+        """
+        return self._run(prompts, sampling_params, stream=True)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer a conversation, or each of several, through the model's chat template.
+
+        Args:
+            messages: a list of ``{"role": ..., "content": ...}``, or a list of such lists.
+            sampling_params: as in ``generate``.
+
+        Raises:
+            ValueError: the model has no chat template, or the template refuses the messages.
+        """
+        conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        prompts = [self.chat_prompt(cast(Sequence[Message], conversation)) for conversation in conversations]
+        return self.generate(prompts[0] if conversations is not messages else prompts, sampling_params)
+
+    def chat_prompt(self, messages: Sequence[Message]) -> TokensPrompt:
+        """A conversation as the prompt that asks for the assistant's next message.
+
+        The template brings its own special tokens, so none is added to what it writes.
+        """
+        if self.tokenizer is None:
+            raise ValueError("the model has no tokenizer, so it cannot chat; give token ids to generate")
+        text = render_chat(self.tokenizer, messages)
+        return {"prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)}
+
+    def _run(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        *,
+        stream: bool,
+    ) -> Iterator[RequestOutput]:
+        single = isinstance(prompts, str | Mapping)
+        listed = cast(Sequence[Prompt], [prompts] if single else prompts)
+        params = _one_for_each(sampling_params, len(listed))
+        unfinished: set[str] = set()
+        try:
+            for prompt, wanted in zip(listed, params, strict=True):
+                request_id = next(self._request_ids)
+                try:
+                    self.engine.add_request(request_id, _content(prompt), wanted, stream=stream)
+                except ValueError as error:
+                    if single:
+                        raise
+                    yield _refusal(request_id, prompt, error)
+                else:
+                    unfinished.add(request_id)
+            while unfinished:
+                for output in self.engine.step():
+                    if output.finished:
+                        unfinished.discard(output.request_id)
+                    yield output
+        finally:  # the caller stopped early, or something failed: leave nothing running
+            for request_id in unfinished:
+                self.engine.abort(request_id)
+
+
+def _one_for_each(
+    sampling_params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+) -> Sequence[SamplingParams]:
+    if sampling_params is None or isinstance(sampling_params, SamplingParams):
+        return [sampling_params or SamplingParams()] * num_prompts
+    if len(sampling_params) != num_prompts:
+        raise ValueError(
+            f"there are {num_prompts} prompts and {len(sampling_params)} sampling_params; give one for each"
+        )
+    return sampling_params
+
+
+def _content(prompt: Prompt) -> str | Sequence[int]:
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, Mapping) or "prompt_token_ids" not in prompt:
+        raise ValueError(f"a prompt is {prompt!r}; it must be text or {{'prompt_token_ids': [...]}}")
+    return prompt["prompt_token_ids"]
+
+
+def _refusal(request_id: str, prompt: Prompt, error: ValueError) -> RequestOutput:
+    return RequestOutput(
+        request_id=request_id,
+        prompt=prompt if isinstance(prompt, str) else None,
+        prompt_token_ids=[],
+        outputs=[CompletionOutput(index=0, text="", token_ids=[], finish_reason="error", delta="")],
+        finished=True,
+        metrics=None,
+        error=str(error),
+    )

@@ -1,0 +1,77 @@
+"""What a caller gets back for a request, in the shape that users of vLLM know."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class CompletionOutput:
+    """One generated sequence.
+
+    Attributes:
+        index: which of the request's sequences it is.
+        text: all text so far. The token that stopped it and special tokens give none.
+        token_ids: all ids so far, the one that stopped it included.
+        finish_reason: ``stop`` (EOS or a stop token), ``length``, ``abort``, ``error``; None while it runs.
+        delta: the text that is new since the output before; the deltas of a stream joined are ``text``.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["stop", "length", "abort", "error"] | None
+    delta: str
+
+
+@dataclass(frozen=True)
+class RequestMetrics:
+    """When things happened, in seconds of ``time.perf_counter``; None if they did not.
+
+    Attributes:
+        arrival_time: the engine took the request.
+        first_scheduled_time: its first tokens were launched.
+        first_token_time: the host read its first token.
+        finished_time: it ended.
+        num_generated_tokens: tokens read so far.
+    """
+
+    arrival_time: float
+    first_scheduled_time: float | None
+    first_token_time: float | None
+    finished_time: float | None
+    num_generated_tokens: int
+
+    @property
+    def ttft(self) -> float | None:
+        """Time to first token in seconds, waiting included."""
+        return None if self.first_token_time is None else self.first_token_time - self.arrival_time
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds per output token after the first; None before there are two and the end."""
+        if self.first_token_time is None or self.finished_time is None or self.num_generated_tokens < 2:
+            return None
+        return (self.finished_time - self.first_token_time) / (self.num_generated_tokens - 1)
+
+
+@dataclass(frozen=True)
+class RequestOutput:
+    """A request's result, or its state in the middle of a stream.
+
+    Attributes:
+        request_id: its name.
+        prompt: the prompt's text, or None if it was given as ids.
+        prompt_token_ids: the prompt as the model saw it; empty for a request that was refused.
+        outputs: the generated sequences.
+        finished: whether it has ended.
+        metrics: its times; None for a request that was refused.
+        error: why the request was refused, or None.
+    """
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    metrics: RequestMetrics | None
+    error: str | None = None

@@ -1,0 +1,158 @@
+"""The compiled programs of an engine: a bounded set, known before the first request and compiled ahead.
+
+Each program is kept by its shape, and a missing one is an error, never a silent compile in the middle of serving:
+that would stop every request for seconds. Sampling and masking are programs of their own, so that their variants add to
+the number of programs instead of multiplying it.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int32
+
+from jaxinfer import sampler
+from jaxinfer.config import EngineConfig
+from jaxinfer.kv_cache import KVCache
+from jaxinfer.model import Decoder
+from jaxinfer.step_inputs import StepLayout
+
+_GROWTH = 4
+"""Ratio of neighbouring sizes of the shape lists: a step computes at most about this much padding."""
+
+
+class Draw(Enum):
+    """Variants of the sample program, from the cheapest to the one that does all."""
+
+    GREEDY = "greedy"
+    PLAIN = "plain"
+    TRUNCATED = "truncated"
+
+
+def row_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """The values of B: 1, 8, 32, ... and ``max_num_seqs`` itself, ascending."""
+    sizes, size = [1], 8
+    while size < max_num_seqs:
+        sizes.append(size)
+        size *= _GROWTH
+    return tuple(dict.fromkeys([*sizes, max_num_seqs]))
+
+
+def chunk_sizes(max_chunk_tokens: int, block_q: int) -> tuple[int, ...]:
+    """The values of C: none, about a quarter of ``max_chunk_tokens`` in whole blocks, and all of it."""
+    quarter = -(-max_chunk_tokens // (_GROWTH * block_q)) * block_q
+    return tuple(dict.fromkeys([0, quarter, max_chunk_tokens]))
+
+
+class Programs:
+    """Every program that an engine runs.
+
+    Args:
+        model: the decoder; it is split once, here, into a flat tuple of arrays that each forward program takes.
+            Flattening its hundreds of variables on each call would cost more than the call.
+        config: the engine's limits, which fix the shapes.
+        kv_cache: the cache that the programs will run on (its shapes and dtype count).
+    """
+
+    def __init__(self, model: Decoder, config: EngineConfig, kv_cache: KVCache) -> None:
+        self._config, self._kv_cache_shape = config, jax.eval_shape(lambda cache: cache, kv_cache)
+        self._vocab_size = model.config.vocab_size
+        self._graph, state = nnx.split(model)
+        leaves, self._treedef = jax.tree.flatten(state)
+        self.weights: tuple[jax.Array, ...] = tuple(leaves)
+        self.rows = row_sizes(config.max_num_seqs)
+        self.chunks = chunk_sizes(config.max_chunk_tokens, config.block_q)
+        self.layouts = {(b, c): self._layout(b, c) for b in self.rows for c in self.chunks}
+        self.forward: dict[tuple[int, int], jax.stages.Compiled] = {}
+        self.sample: dict[tuple[Draw, int], jax.stages.Compiled] = {}
+        self.forbid: dict[int, jax.stages.Compiled] = {}
+
+    def shape_for(self, num_rows: int, num_chunk_tokens: int) -> tuple[int, int]:
+        """The smallest (B, C) that holds a batch.
+
+        Raises:
+            ValueError: none does.
+        """
+        b = next((size for size in self.rows if size >= num_rows), None)
+        c = next((size for size in self.chunks if size >= num_chunk_tokens), None)
+        if b is None or c is None:
+            raise ValueError(
+                f"no program holds {num_rows} rows and {num_chunk_tokens} chunk tokens; "
+                f"the largest has {self.rows[-1]} rows and {self.chunks[-1]} chunk tokens"
+            )
+        return b, c
+
+    def compile(self) -> Iterator[tuple[int, int]]:
+        """Compile all programs, one for each item; yields (programs done, programs in all)."""
+        jobs = [*self._jobs()]
+        for done, job in enumerate(jobs, start=1):
+            job()
+            yield done, len(jobs)
+
+    def _jobs(self) -> Iterator[Callable[[], None]]:
+        for b, c in self.layouts:
+            yield partial(self._compile_forward, b, c)
+        for b in self.rows:
+            yield partial(self._compile_forbid, b)
+            for draw in Draw:
+                yield partial(self._compile_sample, draw, b)
+
+    def _compile_forward(self, b: int, c: int) -> None:
+        layout = self.layouts[b, c]
+
+        def forward(
+            weights: tuple[Array, ...],
+            kv_cache: KVCache,
+            last_tokens: Int32[Array, "slots"],
+            packed: Int32[Array, "size"],
+        ) -> tuple[Float[Array, "B V"], KVCache]:
+            model = nnx.merge(self._graph, jax.tree.unflatten(self._treedef, weights))
+            return model(last_tokens, kv_cache, layout.unpack(packed))
+
+        arguments = (self.weights, self._kv_cache_shape, self._last_tokens_shape, self._packed_shape(b))
+        self.forward[b, c] = jax.jit(forward, donate_argnums=1).lower(*arguments).compile()
+
+    def _compile_sample(self, draw: Draw, b: int) -> None:
+        layout = self.layouts[b, 0]
+
+        def sample(
+            logits: Float[Array, "B V"], last_tokens: Int32[Array, "slots"], packed: Int32[Array, "size"]
+        ) -> tuple[Int32[Array, "B"], Int32[Array, "slots"]]:
+            params = layout.unpack_sampling(packed)
+            if draw is Draw.GREEDY:
+                tokens = sampler.greedy(logits)
+            else:
+                tokens = sampler.sample(logits, params, truncate=draw is Draw.TRUNCATED)
+            return tokens, last_tokens.at[params.sample_slot].set(tokens)
+
+        arguments = (self._logits_shape(b), self._last_tokens_shape, self._packed_shape(b))
+        self.sample[draw, b] = jax.jit(sample).lower(*arguments).compile()
+
+    def _compile_forbid(self, b: int) -> None:
+        words = jax.ShapeDtypeStruct((b, sampler.mask_words(self._vocab_size)), jnp.uint32)
+        self.forbid[b] = jax.jit(sampler.forbid, donate_argnums=0).lower(self._logits_shape(b), words).compile()
+
+    def _logits_shape(self, b: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((b, self._vocab_size), jnp.float32)
+
+    @property
+    def _last_tokens_shape(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((self._config.max_num_seqs + 1,), jnp.int32)
+
+    def _packed_shape(self, b: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((self.layouts[b, 0].size,), jnp.int32)
+
+    def _layout(self, b: int, c: int) -> StepLayout:
+        config = self._config
+        return StepLayout(
+            num_rows=b,
+            num_chunk_tokens=c,
+            max_chunk_tokens=config.max_chunk_tokens,
+            block_q=config.block_q,
+            pages_per_seq=config.max_pages_per_seq,
+            num_slots=config.max_num_seqs,
+            page_size=config.page_size,
+        )
