@@ -4,6 +4,19 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
+class TextStream(Protocol):
+    """Text of a growing sequence of tokens: what ``decode`` of the whole would give, piece by piece.
+
+    The cost of a token does not depend on how many came before it.
+    """
+
+    def push(self, token_id: int) -> str:
+        """The text that is settled by this token: no later token can change it. Often "", when bytes are missing."""
+
+    def pending(self) -> str:
+        """The text of what is held back, as it reads if no further token comes."""
+
+
 class Tokenizer(Protocol):
     """Encodes and decodes; knows its special tokens and, where the model has one, its chat template."""
 
@@ -21,7 +34,16 @@ class Tokenizer(Protocol):
         """
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of ``token_ids``; special tokens give none. Bytes that are not UTF-8 become U+FFFD."""
+        """Text of ``token_ids``; special tokens give none. Bytes that are not UTF-8 become U+FFFD.
+
+        Raises ValueError for an id outside the vocabulary, and names it.
+        """
 
     def token_text(self, token_id: int) -> str:
         """How the vocabulary spells one token, special ones included (a chat template needs BOS and EOS so)."""
+
+    def text_stream(self, context: Sequence[int] = ()) -> TextStream:
+        """A stream that goes on after ``context``, whose settled text it has given already.
+
+        Raises ValueError for an id outside the vocabulary.
+        """

@@ -1,0 +1,127 @@
+"""A tokenizer that the ``tokenizers`` library runs, whether it came from ``tokenizer.json`` or was built from a GGUF."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import tokenizers
+
+from jaxinfer.tokenizers.protocol import TextStream
+from jaxinfer.tokenizers.streams import ByteStream, WindowStream
+from jaxinfer.tokenizers.token_ids import checked_token_ids
+
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_SPACE_SYMBOL = "\u2581"
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """GPT-2's spelling of bytes: a printable Latin-1 character is itself, the others follow from U+0100 on, in order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+_ALPHABET = _byte_level_alphabet()
+
+
+class HuggingFaceTokenizer:
+    """A ``tokenizers.Tokenizer`` with what the engine asks of one; see ``jaxinfer.tokenizers.protocol``."""
+
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        *,
+        bos_token_id: int | None,
+        add_bos: bool,
+        eos_token_ids: tuple[int, ...],
+        chat_template: str | None,
+    ) -> None:
+        """``add_bos``: put BOS first even where the library's own post-processor does not.
+
+        Raises:
+            ValueError: the decoder is of a kind whose text cannot be streamed exactly; the message names it.
+        """
+        self._inner = inner
+        self._add_bos = add_bos
+        added = inner.get_added_tokens_decoder()
+        self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._is_byte_level = _is_byte_level(inner.decoder)
+        self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.bos_token_id = bos_token_id
+        self.eos_token_ids = eos_token_ids
+        self.chat_template = chat_template
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        ids = self._inner.encode(text, add_special_tokens=add_special_tokens).ids
+        bos = self.bos_token_id
+        if not add_special_tokens or bos is None:
+            return ids
+        if self._add_bos and ids[:1] != [bos]:
+            return [bos, *ids]
+        if ids[:2] == [bos, bos]:  # the text spelled one, and the post-processor added its own
+            return ids[1:]
+        return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._inner.decode(checked_token_ids(token_ids, self.vocab_size), skip_special_tokens=True)
+
+    def token_text(self, token_id: int) -> str:
+        checked_token_ids([token_id], self.vocab_size)
+        return self._inner.id_to_token(token_id) or ""  # ids may have gaps
+
+    def text_stream(self, context: Sequence[int] = ()) -> TextStream:
+        context = checked_token_ids(context, self.vocab_size)
+        if self._is_byte_level:
+            return ByteStream(self._token_bytes, context)
+        return WindowStream(self.decode, self._num_unsettled, self._is_special, self._is_byte, context)
+
+    def _token_bytes(self, token_id: int) -> bytes:
+        if token_id in self._special_ids:
+            return b""
+        spelling = self.token_text(token_id)
+        if all(character in _ALPHABET for character in spelling):
+            return bytes(_ALPHABET[character] for character in spelling)
+        return spelling.encode()  # an added token is spelled as plain text
+
+    def _is_special(self, token_id: int) -> bool:
+        return token_id in self._special_ids
+
+    def _is_byte(self, token_id: int) -> bool:
+        return _BYTE_TOKEN.fullmatch(self.token_text(token_id)) is not None
+
+    def _num_unsettled(self, held: Sequence[int]) -> int:
+        """The library reads a run of byte tokens as a whole, across special tokens: one bad byte spoils all of it."""
+        return len(held) if self._is_special(held[-1]) or self._is_byte(held[-1]) else 0
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    """Whether tokens spell bytes (else: text); ValueError for a decoder of another kind."""
+    steps = _decoder_steps(decoder)
+    kinds = [step.get("type") for step in steps]
+    if kinds == ["ByteLevel"]:
+        return True
+    if not kinds or not all(_is_text_step(step) for step in steps):
+        raise ValueError(
+            f"the tokenizer's decoder is {steps!r}; known are ByteLevel alone, and sequences of Replace of U+2581 by a "
+            "space, ByteFallback, Fuse, Strip at the start, and Metaspace"
+        )
+    return False
+
+
+def _decoder_steps(decoder: Any) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    spec = json.loads(decoder.__getstate__())
+    return spec["decoders"] if spec.get("type") == "Sequence" else [spec]
+
+
+def _is_text_step(step: dict[str, Any]) -> bool:
+    match step:
+        case {"type": "Replace", "pattern": {"String": pattern}}:
+            return pattern == _SPACE_SYMBOL
+        case {"type": "Strip", "stop": stop}:
+            return stop == 0
+        case {"type": kind}:
+            return kind in ("ByteFallback", "Fuse", "Metaspace")
+    return False

@@ -1,0 +1,94 @@
+"""What a model directory says about its tokenizer beside the vocabulary: end tokens, BOS, the chat template.
+
+Writers disagree on where these stand, so the order of precedence is kept here, in one place:
+
+- end tokens: ``generation_config.json`` (``eos_token_id``, one or many), else ``eos_token`` of
+  ``tokenizer_config.json``, else of ``special_tokens_map.json``;
+- BOS: ``bos_token`` of ``tokenizer_config.json``, else of ``special_tokens_map.json``;
+- chat template: ``chat_template.jinja``, else ``chat_template`` of ``tokenizer_config.json`` (of several, ``default``).
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideFiles:
+    """Attributes that are None (or empty) are not stated by any file."""
+
+    bos_token: str | None
+    eos_token: str | None
+    eos_token_ids: tuple[int, ...]
+    add_bos_token: bool | None
+    chat_template: str | None
+
+
+def read_side_files(directory: Path) -> SideFiles:
+    """Reads the files that exist; ValueError names a file that is no JSON object, or a key of a wrong type."""
+    config = _read_object(directory / "tokenizer_config.json")
+    special = _read_object(directory / "special_tokens_map.json")
+    add_bos = config.get("add_bos_token")
+    if add_bos is not None and not isinstance(add_bos, bool):
+        raise ValueError(
+            f"{directory / 'tokenizer_config.json'}: add_bos_token is {add_bos!r}; it must be true or false"
+        )
+    return SideFiles(
+        bos_token=_token(directory, config, special, "bos_token"),
+        eos_token=_token(directory, config, special, "eos_token"),
+        eos_token_ids=_eos_token_ids(directory / "generation_config.json"),
+        add_bos_token=add_bos,
+        chat_template=_chat_template(directory, config),
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # malformed JSON, or bytes that are not UTF-8
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds {type(value).__name__}; it must hold a JSON object")
+    return value
+
+
+def _token(directory: Path, config: dict[str, Any], special: dict[str, Any], key: str) -> str | None:
+    for name, source in (("tokenizer_config.json", config), ("special_tokens_map.json", special)):
+        value = source.get(key)
+        if isinstance(value, dict):  # the long form, with flags beside the spelling
+            value = value.get("content")
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise ValueError(f"{directory / name}: {key} is {value!r}; it must be the token's spelling")
+        return value
+    return None
+
+
+def _eos_token_ids(path: Path) -> tuple[int, ...]:
+    value = _read_object(path).get("eos_token_id")
+    if value is None:
+        return ()
+    ids = value if isinstance(value, list) else [value]
+    for token_id in ids:
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+            raise ValueError(f"{path}: eos_token_id is {value!r}; it must be a token id or a list of them")
+    return tuple(dict.fromkeys(ids))
+
+
+def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:
+    path = directory / "chat_template.jinja"
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8: {error}") from error
+    value = config.get("chat_template")
+    if isinstance(value, list):
+        value = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}.get("default")
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{directory / 'tokenizer_config.json'}: chat_template is {value!r}; it must be text")
+    return value

@@ -1,0 +1,100 @@
+"""``tokenizer.model``: a SentencePiece vocabulary, encoded and decoded by the ``sentencepiece`` library."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from jaxinfer.tokenizers.protocol import TextStream
+from jaxinfer.tokenizers.side_files import read_side_files
+from jaxinfer.tokenizers.streams import WindowStream, incomplete_utf8_tail
+from jaxinfer.tokenizers.token_ids import checked_token_ids
+
+
+class SentencePieceTokenizer:
+    """A SentencePiece model with what the engine asks of one; see ``jaxinfer.tokenizers.protocol``.
+
+    The library takes text literally: ``<s>`` in a prompt is three characters. Only without ``add_special_tokens``, for
+    text that a chat template wrote, do the spellings of control tokens become these tokens; the text between two of
+    them is then encoded on its own.
+    """
+
+    def __init__(
+        self,
+        processor: sentencepiece.SentencePieceProcessor,
+        *,
+        add_bos: bool = True,
+        eos_token_ids: tuple[int, ...] = (),
+        chat_template: str | None = None,
+    ) -> None:
+        """``add_bos``: BOS first, where the vocabulary has one. ``eos_token_ids``: empty takes the vocabulary's own."""
+        self._processor = processor
+        self._add_bos = add_bos
+        self.vocab_size: int = processor.vocab_size()
+        self.bos_token_id: int | None = processor.bos_id() if processor.bos_id() >= 0 else None
+        own_eos = (processor.eos_id(),) if processor.eos_id() >= 0 else ()
+        self.eos_token_ids = eos_token_ids or own_eos
+        self.chat_template = chat_template
+        self._control_ids = {
+            processor.id_to_piece(token_id): token_id
+            for token_id in range(self.vocab_size)
+            if processor.is_control(token_id)
+        }
+        self._control_pattern = re.compile("(" + "|".join(map(re.escape, self._control_ids)) + ")")
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        if not add_special_tokens:
+            return self._encode_with_control_tokens(text)
+        ids = self._processor.encode(text)
+        return [self.bos_token_id, *ids] if self._add_bos and self.bos_token_id is not None else ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._processor.decode(checked_token_ids(token_ids, self.vocab_size))
+
+    def token_text(self, token_id: int) -> str:
+        checked_token_ids([token_id], self.vocab_size)
+        return self._processor.id_to_piece(token_id)
+
+    def text_stream(self, context: Sequence[int] = ()) -> TextStream:
+        context = checked_token_ids(context, self.vocab_size)
+        processor = self._processor
+        return WindowStream(self.decode, self._num_unsettled, processor.is_control, processor.is_byte, context)
+
+    def _encode_with_control_tokens(self, text: str) -> list[int]:
+        if not self._control_ids:
+            return self._processor.encode(text)
+        ids: list[int] = []
+        for i, part in enumerate(self._control_pattern.split(text)):
+            ids += [self._control_ids[part]] if i % 2 else self._processor.encode(part)
+        return ids
+
+    def _num_unsettled(self, held: Sequence[int]) -> int:
+        """Byte tokens at the end that may become a character; the library reads a run of them one by one."""
+        data = b""
+        for token_id in reversed(held):
+            if not self._processor.is_byte(token_id):
+                break
+            data = bytes([int(self._processor.id_to_piece(token_id)[1:-1], 16)]) + data
+        return incomplete_utf8_tail(data)
+
+
+def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
+    """Reads the SentencePiece model at ``path`` and the files beside it.
+
+    BOS comes first where the vocabulary has one, unless ``tokenizer_config.json`` says ``add_bos_token`` false.
+
+    Raises:
+        ValueError: a file cannot be read.
+    """
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error
+    side = read_side_files(path.parent)
+    return SentencePieceTokenizer(
+        processor,
+        add_bos=side.add_bos_token is not False,
+        eos_token_ids=side.eos_token_ids,
+        chat_template=side.chat_template,
+    )
