@@ -44,7 +44,10 @@ class Fields:
         value = self._get(key, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.error(key, "a number")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise self.error(key, "a number that a float can hold") from None
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false; ``default`` where it is absent."""

@@ -8,6 +8,7 @@ which only tokenizers need, are stepped over. Types and block sizes are the libr
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
 """
 
+import math
 import mmap
 import struct
 from collections.abc import Mapping
@@ -66,7 +67,7 @@ class GGUFTensor:
     @property
     def num_bytes(self) -> int:
         """Bytes of the whole tensor."""
-        return int(np.prod([int(axis) for axis in self.shape[:-1]], dtype=object)) * self.row_bytes
+        return math.prod(self.shape[:-1]) * self.row_bytes
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,9 @@ def _rope_theta(fields: Fields) -> float:
     for section in (fields, *sections):
         if section.number("partial_rotary_factor", default=1.0) != 1.0:
             raise section.error("partial_rotary_factor", "1: turning a part of the head is not supported")
-    written = {section.number("rope_theta") for section in (fields, *sections) if section.given("rope_theta")}
+    written = {
+        section.number("rope_theta") for section in (fields, *sections) if section.given("rope_theta") is not None
+    }
     if not written:
         raise fields.error("rope_theta", "given, here or under rope_parameters")
     if len(written) > 1:

@@ -7,9 +7,11 @@ map is the list of the checkpoint's tensors, and files that it does not name are
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 once this is imported; safetensors asks NumPy for it by name
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
@@ -19,6 +21,21 @@ _READABLE = frozenset({"F32", "F16", "BF16"})
 
 Files = Mapping[Path, frozenset[str] | None]
 """Files of a checkpoint, each with the names of its tensors, or None where no index says them."""
+
+
+class _Slice(Protocol):
+    """A tensor of an open file, not read yet. The library's own classes carry no types."""
+
+    def get_shape(self) -> list[int]: ...
+    def get_dtype(self) -> str: ...
+    def __getitem__(self, rows: slice) -> np.ndarray: ...
+
+
+class _Opened(Protocol):
+    """An open file of the library."""
+
+    def keys(self) -> Iterable[str]: ...
+    def get_slice(self, name: str) -> _Slice: ...
 
 
 def expected_files(stem: str) -> str:
@@ -56,14 +73,14 @@ class SafetensorsSource:
 
     def __init__(self, path: Path, files: Files) -> None:
         self.path = path
-        self._opened: dict[str, tuple[Path, safe_open]] = {}
+        self._opened: dict[str, tuple[Path, _Opened]] = {}
         infos: dict[str, TensorInfo] = {}
         for file, names in files.items():
             handle = _open(file)
             present = frozenset(handle.keys())
             if absent := sorted((names or frozenset()) - present):
                 raise ValueError(f"{file}: the index says that this file has {', '.join(absent)}; it has not")
-            for name in present if names is None else names:
+            for name in sorted(present if names is None else names):
                 if name in infos:
                     raise ValueError(f"{file}: {name} is also in {self._opened[name][0]}; which one counts is unknown")
                 infos[name] = _info(handle, name)
@@ -120,14 +137,14 @@ def _complete(folder: Path, stem: str, shards: list[Path]) -> Files:
     return dict.fromkeys(shards)
 
 
-def _open(file: Path) -> safe_open:
+def _open(file: Path) -> _Opened:
     try:
         return safe_open(file, framework="numpy")
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{file}: not a whole safetensors file: {error}") from error
 
 
-def _info(handle: safe_open, name: str) -> TensorInfo:
+def _info(handle: _Opened, name: str) -> TensorInfo:
     tensor = handle.get_slice(name)
     dtype = tensor.get_dtype()
     return TensorInfo(shape=tuple(tensor.get_shape()), dtype=dtype, readable=dtype in _READABLE)

@@ -114,7 +114,7 @@ THIRD_PARTY = {
         "typer",
     ],
     "pallas_kernels": ["jax", "jaxtyping", "numpy"],
-    "checkpoints": ["gguf", "huggingface_hub", "jax", "jaxtyping", "numpy", "orbax", "safetensors"],
+    "checkpoints": ["gguf", "huggingface_hub", "jax", "jaxtyping", "ml_dtypes", "numpy", "orbax", "safetensors"],
 }
 
 HOST_ONLY = [
