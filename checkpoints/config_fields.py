@@ -5,8 +5,7 @@ is taken as what it says it is or refused with its file, key and value, and null
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 MAX_LAYERS = 4096
@@ -93,14 +92,6 @@ class Fields:
         value = self._values.get(key)
         found = "is missing" if value is None else f"is {value!r}"
         return ValueError(f"{self.path}: {key} {found}; it must be {allowed}")
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Puts the file's name before the message of a ValueError that the block raises."""
-        try:
-            yield
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from error
 
     def _get(self, key: str, default: object) -> object:
         value = self._values.get(key)

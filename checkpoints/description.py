@@ -1,6 +1,7 @@
 """What a checkpoint says about its model beside the weights."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from checkpoints.config_fields import Fields
 from jaxinfer.config import ModelConfig
@@ -19,6 +20,14 @@ class Description:
     config: ModelConfig
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+
+def model_config(fields: Fields, **values: Any) -> ModelConfig:
+    """``ModelConfig(**values)``, its errors with the name of the file that the values came from."""
+    try:
+        return ModelConfig(**values)
+    except ValueError as error:
+        raise ValueError(f"{fields.path}: {error}") from error
 
 
 def token_id(fields: Fields, key: str, vocab_size: int) -> int | None:

@@ -4,10 +4,9 @@ Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 from checkpoints.config_fields import Fields
-from checkpoints.description import Description, token_id
+from checkpoints.description import Description, model_config, token_id
 from checkpoints.gguf_header import GGUFArray
 from checkpoints.gguf_source import GGUFSource
-from jaxinfer.config import ModelConfig
 
 _SUPPORTED = ("llama",)
 
@@ -34,22 +33,22 @@ def read_description(source: GGUFSource) -> Description:
         raise fields.error("general.architecture", f"a supported architecture: {', '.join(_SUPPORTED)}")
     _refuse_unsupported(fields)
     num_layers, num_heads = fields.num_layers("llama.block_count"), fields.integer("llama.attention.head_count")
-    with fields.named():
-        config = ModelConfig(
-            vocab_size=_vocab_size(source, fields),
-            hidden_size=fields.integer("llama.embedding_length"),
-            intermediate_size=fields.integer("llama.feed_forward_length"),
-            num_layers=num_layers,
-            num_heads=num_heads,
-            # The format's own rule: a missing count means as many as query heads.
-            num_kv_heads=fields.integer("llama.attention.head_count_kv", default=num_heads),
-            head_dim=_head_dim(fields, num_heads),
-            max_position_embeddings=fields.integer("llama.context_length"),
-            rope_theta=fields.number("llama.rope.freq_base", default=_DEFAULT_ROPE_THETA),
-            norm_eps=fields.number("llama.attention.layer_norm_rms_epsilon"),
-            tie_embeddings="output.weight" not in source.infos,
-            windows=(fields.window("llama.attention.sliding_window"),) * num_layers,
-        )
+    config = model_config(
+        fields,
+        vocab_size=_vocab_size(source, fields),
+        hidden_size=fields.integer("llama.embedding_length"),
+        intermediate_size=fields.integer("llama.feed_forward_length"),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        # The format's own rule: a missing count means as many as query heads.
+        num_kv_heads=fields.integer("llama.attention.head_count_kv", default=num_heads),
+        head_dim=_head_dim(fields, num_heads),
+        max_position_embeddings=fields.integer("llama.context_length"),
+        rope_theta=fields.number("llama.rope.freq_base", default=_DEFAULT_ROPE_THETA),
+        norm_eps=fields.number("llama.attention.layer_norm_rms_epsilon"),
+        tie_embeddings="output.weight" not in source.infos,
+        windows=(fields.window("llama.attention.sliding_window"),) * num_layers,
+    )
     found = (token_id(fields, key, config.vocab_size) for key in _EOS_KEYS)
     return Description(
         config,

@@ -12,7 +12,7 @@ from gguf.quants import dequantize
 from checkpoints.gguf_header import GGUFTensor, read_header
 from checkpoints.tensor_source import ALL_ROWS, TensorInfo
 
-_ROWS_AT_ONCE = 1024
+_VALUES_AT_ONCE = 2**20
 
 
 class GGUFSource:
@@ -42,8 +42,9 @@ class GGUFSource:
             return dequantize(packed, tensor.type)
         values = np.empty((*packed.shape[:-1], tensor.shape[-1]), np.float32)
         # The library holds its result twice while it makes it: so not all rows at once.
-        for start in range(0, len(packed), _ROWS_AT_ONCE):
-            some = slice(start, start + _ROWS_AT_ONCE)
+        step = max(1, _VALUES_AT_ONCE // tensor.shape[-1])
+        for start in range(0, len(packed), step):
+            some = slice(start, start + step)
             values[some] = dequantize(packed[some], tensor.type)
         return values
 

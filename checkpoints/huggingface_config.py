@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkpoints.config_fields import Fields, read_json
-from checkpoints.description import Description, token_id, token_ids
+from checkpoints.description import Description, model_config, token_id, token_ids
 from jaxinfer.config import ModelConfig
 
 
@@ -80,21 +80,21 @@ def _model_config(fields: Fields, family: _Family) -> ModelConfig:
     if fields.text("hidden_act", default="silu") != "silu":
         raise fields.error("hidden_act", "silu, the only activation that is supported")
     num_layers, num_heads = fields.num_layers("num_hidden_layers"), fields.integer("num_attention_heads")
-    with fields.named():
-        return ModelConfig(
-            vocab_size=fields.integer("vocab_size"),
-            hidden_size=fields.integer("hidden_size"),
-            intermediate_size=fields.integer("intermediate_size"),
-            num_layers=num_layers,
-            num_heads=num_heads,
-            num_kv_heads=_num_kv_heads(fields, family, num_heads),
-            head_dim=_head_dim(fields, num_heads),
-            max_position_embeddings=fields.integer("max_position_embeddings"),
-            rope_theta=_rope_theta(fields),
-            norm_eps=fields.number("rms_norm_eps"),
-            tie_embeddings=fields.flag("tie_word_embeddings", default=False),
-            windows=(_window(fields, family),) * num_layers,
-        )
+    return model_config(
+        fields,
+        vocab_size=fields.integer("vocab_size"),
+        hidden_size=fields.integer("hidden_size"),
+        intermediate_size=fields.integer("intermediate_size"),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=_num_kv_heads(fields, family, num_heads),
+        head_dim=_head_dim(fields, num_heads),
+        max_position_embeddings=fields.integer("max_position_embeddings"),
+        rope_theta=_rope_theta(fields),
+        norm_eps=fields.number("rms_norm_eps"),
+        tie_embeddings=fields.flag("tie_word_embeddings", default=False),
+        windows=(_window(fields, family),) * num_layers,
+    )
 
 
 def _num_kv_heads(fields: Fields, family: _Family, num_heads: int) -> int:

@@ -6,8 +6,7 @@ It says nothing of special tokens, which are the tokenizer's, nor of the longest
 from pathlib import Path
 
 from checkpoints.config_fields import Fields, read_json
-from checkpoints.description import Description
-from jaxinfer.config import ModelConfig
+from checkpoints.description import Description, model_config
 
 _DEFAULT_MAX_POSITION_EMBEDDINGS = 32768
 """The context of Mistral 7B in all its versions, taken where ``params.json`` has no ``max_seq_len``."""
@@ -37,21 +36,21 @@ def read_description(folder: Path, has_output: bool) -> Description:
         raise fields.error("model_type", "transformer, the only supported architecture of this layout")
     num_layers = fields.num_layers("n_layers")
     window = fields.window("sliding_window")
-    with fields.named():
-        config = ModelConfig(
-            vocab_size=fields.integer("vocab_size"),
-            hidden_size=fields.integer("dim"),
-            intermediate_size=fields.integer("hidden_dim"),
-            num_layers=num_layers,
-            num_heads=fields.integer("n_heads"),
-            num_kv_heads=fields.integer("n_kv_heads"),
-            head_dim=fields.integer("head_dim"),
-            max_position_embeddings=fields.integer("max_seq_len", default=_DEFAULT_MAX_POSITION_EMBEDDINGS),
-            rope_theta=_rope_theta(fields, window),
-            norm_eps=fields.number("norm_eps"),
-            tie_embeddings=fields.flag("tied_embeddings", default=not has_output),
-            windows=(window,) * num_layers,
-        )
+    config = model_config(
+        fields,
+        vocab_size=fields.integer("vocab_size"),
+        hidden_size=fields.integer("dim"),
+        intermediate_size=fields.integer("hidden_dim"),
+        num_layers=num_layers,
+        num_heads=fields.integer("n_heads"),
+        num_kv_heads=fields.integer("n_kv_heads"),
+        head_dim=fields.integer("head_dim"),
+        max_position_embeddings=fields.integer("max_seq_len", default=_DEFAULT_MAX_POSITION_EMBEDDINGS),
+        rope_theta=_rope_theta(fields, window),
+        norm_eps=fields.number("norm_eps"),
+        tie_embeddings=fields.flag("tied_embeddings", default=not has_output),
+        windows=(window,) * num_layers,
+    )
     return Description(config)
 
 
