@@ -1,6 +1,5 @@
 """The text of one request, as its tokens come: each running request owns one of these, on the engine's edge."""
 
-import os
 from collections.abc import Sequence
 
 from jaxinfer.tokenizers.protocol import Tokenizer
@@ -15,7 +14,7 @@ class IncrementalDetokenizer:
     another: the text keeps the space before its first word where the prompt has text, and has none after BOS alone. A
     prompt that ends inside a character leaves the whole character to the text.
 
-    A delta is settled: no later token changes it. The cost of a token does not depend on the length of prompt or output.
+    A delta is settled: no later token changes it. What a token costs does not depend on how many came before it.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
@@ -46,8 +45,12 @@ class IncrementalDetokenizer:
     def _emit(self, text: str) -> str:
         """Drops what the prompt's own text has shown already: an incomplete end that the output did not change."""
         if text and self._shown_by_prompt:
-            shared = len(os.path.commonprefix([text, self._shown_by_prompt]))
+            shared = _shared_prefix_len(text, self._shown_by_prompt)
             self._shown_by_prompt = self._shown_by_prompt[shared:] if shared == len(text) else ""
             text = text[shared:]
         self._parts.append(text)
         return text
+
+
+def _shared_prefix_len(a: str, b: str) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

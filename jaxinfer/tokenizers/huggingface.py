@@ -1,4 +1,4 @@
-"""A tokenizer that the ``tokenizers`` library runs, whether it came from ``tokenizer.json`` or was built from a GGUF."""
+"""A tokenizer that the ``tokenizers`` library runs, whether read from ``tokenizer.json`` or built from a GGUF."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _SPACE_SYMBOL = "\u2581"
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's spelling of bytes: a printable Latin-1 character is itself, the others follow from U+0100 on, in order."""
+    """GPT-2's spelling of bytes: a printable Latin-1 character is itself, the others are U+0100 and on, in order."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
