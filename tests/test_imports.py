@@ -93,7 +93,8 @@ ALLOWED = {
         "jaxinfer.sampling_params",
     ],
     "jaxinfer": ["jaxinfer.llm", "jaxinfer.outputs", "jaxinfer.sampling_params"],
-    "jaxinfer.cli": [
+    "jaxinfer.cli.*": [
+        "jaxinfer.cli.*",
         "checkpoints.*",
         "jaxinfer.config",
         "jaxinfer.kv_cache",
@@ -103,7 +104,7 @@ ALLOWED = {
         "jaxinfer.sampling_params",
         "jaxinfer.weights",
     ],
-    "jaxinfer.__main__": ["jaxinfer.cli"],
+    "jaxinfer.__main__": ["jaxinfer.cli.*"],
 }
 
 THIRD_PARTY = {
