@@ -6,7 +6,6 @@ name: the models' own tokenizers have it, and the GGUF does not say.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gguf
 import tokenizers
@@ -55,44 +54,38 @@ def load_gguf_tokenizer(path: Path) -> HuggingFaceTokenizer:
         ValueError: the file cannot be read, has no vocabulary, or one of a kind or pre-tokenizer that is not known;
             the message names the file, the key and what is allowed.
     """
-    metadata = read_gguf_metadata(path)
-    kind = _required(path, metadata, "tokenizer.ggml.model")
+    header = _Header(path)
+    kind = header.value("model", str)
     if kind != "gpt2":
         raise ValueError(f"{path}: tokenizer.ggml.model is {kind!r}; the kind that can be read is 'gpt2'")
-    tokens = _required(path, metadata, "tokenizer.ggml.tokens")
-    inner = _build(path, metadata, tokens)
-    named_ids = {
-        name: metadata[key] for name in ("bos", "eos", "eot") if (key := f"tokenizer.ggml.{name}_token_id") in metadata
-    }
-    for name, token_id in named_ids.items():
-        if token_id >= len(tokens):
-            raise ValueError(f"{path}: {name}_token_id is {token_id}; the vocabulary has ids 0 to {len(tokens) - 1}")
+    tokens = header.items("tokens", str)
+    end_ids = [header.token_id(name, len(tokens)) for name in ("eos", "eot")]
     return HuggingFaceTokenizer(
-        inner,
-        bos_token_id=named_ids.get("bos"),
-        add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", False)),
-        eos_token_ids=tuple(dict.fromkeys(named_ids[name] for name in ("eos", "eot") if name in named_ids)),
-        chat_template=metadata.get("tokenizer.chat_template"),
+        _build(header, tokens),
+        bos_token_id=header.token_id("bos", len(tokens)),
+        add_bos=header.optional("tokenizer.ggml.add_bos_token", bool) or False,
+        eos_token_ids=tuple(dict.fromkeys(token_id for token_id in end_ids if token_id is not None)),
+        chat_template=header.optional("tokenizer.chat_template", str),
     )
 
 
-def _build(path: Path, metadata: dict[str, Any], tokens: list[str]) -> tokenizers.Tokenizer:
+def _build(header: "_Header", tokens: list[str]) -> tokenizers.Tokenizer:
+    pre = header.value("pre", str)
+    if pre not in _PRE_TOKENIZERS:
+        raise ValueError(f"{header.path}: tokenizer.ggml.pre is {pre!r}; known are {', '.join(_PRE_TOKENIZERS)}")
     vocab = {token: token_id for token_id, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
-        raise ValueError(f"{path}: tokenizer.ggml.tokens has {len(tokens)} tokens of which {len(vocab)} differ")
-    merges = [tuple(merge.split(" ")) for merge in _required(path, metadata, "tokenizer.ggml.merges")]
-    pre = _required(path, metadata, "tokenizer.ggml.pre")
-    if pre not in _PRE_TOKENIZERS:
-        raise ValueError(f"{path}: tokenizer.ggml.pre is {pre!r}; known are {', '.join(_PRE_TOKENIZERS)}")
+        raise ValueError(f"{header.path}: of the {len(tokens)} tokenizer.ggml.tokens only {len(vocab)} differ")
+    merges = [tuple(merge.split(" ")) for merge in header.items("merges", str)]
+    types = header.items("token_type", int)
+    if len(types) != len(tokens):
+        raise ValueError(f"{header.path}: tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens")
     try:
         inner = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
     except Exception as error:  # the library raises no narrower class
-        raise ValueError(f"{path}: tokenizer.ggml.merges do not fit tokenizer.ggml.tokens: {error}") from error
+        raise ValueError(f"{header.path}: tokenizer.ggml.merges do not fit its tokens: {error}") from error
     _PRE_TOKENIZERS[pre](inner)
     inner.decoder = decoders.ByteLevel()
-    types = _required(path, metadata, "tokenizer.ggml.token_type")
-    if len(types) != len(tokens):
-        raise ValueError(f"{path}: tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens")
     inner.add_tokens(
         [
             tokenizers.AddedToken(token, special=kind == _CONTROL, normalized=False)
@@ -103,7 +96,34 @@ def _build(path: Path, metadata: dict[str, Any], tokens: list[str]) -> tokenizer
     return inner
 
 
-def _required(path: Path, metadata: dict[str, Any], key: str) -> Any:
-    if key not in metadata:
-        raise ValueError(f"{path} has no {key}, which a vocabulary of the kind 'gpt2' needs")
-    return metadata[key]
+class _Header:
+    """The metadata of one file, with types checked: any writer may have put anything under a key."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metadata = read_gguf_metadata(path)
+
+    def optional[T](self, key: str, kind: type[T]) -> T | None:
+        value = self._metadata.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{self.path}: {key} is {value!r}; its type must be {kind.__name__}")
+        return value
+
+    def value[T](self, name: str, kind: type[T]) -> T:
+        value = self.optional(f"tokenizer.ggml.{name}", kind)
+        if value is None:
+            raise ValueError(f"{self.path} has no tokenizer.ggml.{name}, which a vocabulary of the kind 'gpt2' needs")
+        return value
+
+    def items[T](self, name: str, kind: type[T]) -> list[T]:
+        items = self.value(name, list)
+        if not all(isinstance(item, kind) for item in items):
+            raise ValueError(f"{self.path}: the items of tokenizer.ggml.{name} must be of type {kind.__name__}")
+        return items
+
+    def token_id(self, name: str, vocab_size: int) -> int | None:
+        key = f"tokenizer.ggml.{name}_token_id"
+        token_id = self.optional(key, int)
+        if token_id is not None and not 0 <= token_id < vocab_size:
+            raise ValueError(f"{self.path}: {key} is {token_id}; the vocabulary has ids 0 to {vocab_size - 1}")
+        return token_id
