@@ -1,5 +1,6 @@
 """From what a user types after ``--model`` to a place on disk."""
 
+import os.path
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -42,8 +43,8 @@ def locate(model: str | Path, *, cache_dir: Path | None = None) -> Path:
         ValueError: nothing is there; the message says what would be.
     """
     typed = str(model)
-    path = Path(typed).expanduser()
-    if path.exists():
+    path = Path(os.path.expanduser(typed))  # pathlib's own raises where there is no such user
+    if typed and os.path.exists(path):  # pathlib's own raises on a name that is too long
         return path
     if typed in PRESETS:
         return _locate_preset(typed)

@@ -1,0 +1,118 @@
+"""The metadata of a GGUF file."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from checkpoints.checkpoint import open_checkpoint
+from tests.checkpoints import writers
+from tests.checkpoints.writers import CONFIG, GGUF_METADATA, gguf_tensors, known_weights
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(change, architecture="llama", remove=(), config=CONFIG):
+        metadata = {k: v for k, v in (GGUF_METADATA | change).items() if k not in remove}
+        path = tmp_path / "m.gguf"
+        tensors = gguf_tensors(known_weights(config), config)
+        return open_checkpoint(writers.write_gguf(path, tensors, metadata, architecture=architecture))
+
+    return read
+
+
+def test_every_value_has_its_place(read):
+    assert read({}).config == CONFIG
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gemma", "LLaMA", "mistral3"])
+def test_an_unknown_architecture_is_named_with_the_supported_ones(read, name):
+    with pytest.raises(
+        ValueError, match=rf"m\.gguf: general\.architecture is '{name}'; .*supported architecture: llama"
+    ):
+        read({}, architecture=name)
+
+
+def test_a_vocabulary_alone_is_no_model(shared_data):
+    with pytest.raises(ValueError, match=r"missing: token_embd\.weight, shape \(32000, 4096\)"):
+        open_checkpoint(shared_data / "tokenizers" / "ggml-vocab-llama-spm.gguf")
+    with pytest.raises(ValueError, match=r"general\.architecture is 'qwen2'"):
+        open_checkpoint(shared_data / "tokenizers" / "ggml-vocab-qwen2.gguf")
+
+
+def test_a_missing_head_length_is_width_by_heads(read):
+    config = replace(CONFIG, head_dim=8)
+    lengths = ("llama.attention.key_length", "llama.attention.value_length", "llama.rope.dimension_count")
+    assert read({}, remove=lengths, config=config).config == config
+
+
+def test_missing_kv_heads_are_as_many_as_query_heads(read):
+    config = replace(CONFIG, num_kv_heads=4)
+    assert read({}, remove=("llama.attention.head_count_kv",), config=config).config == config
+
+
+def test_a_missing_rotary_base_is_the_formats_10000(read):
+    assert read({}, remove=("llama.rope.freq_base",)).config.rope_theta == 10_000.0
+
+
+@pytest.mark.parametrize(("window", "expected"), [(7, 7), (0, None)])
+def test_forms_of_the_window(read, window, expected):
+    assert read({"llama.attention.sliding_window": window}).config.windows == (expected,) * 2
+
+
+@pytest.mark.parametrize(
+    "change", [{"llama.rope.scaling.type": "none"}, {"llama.rope.scaling.factor": 1.0}, {"split.count": 1}]
+)
+def test_what_changes_nothing_is_allowed(read, change):
+    assert read(change).config == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"llama.rope.scaling.type": "yarn"}, r"llama\.rope\.scaling\.type is 'yarn'; it must be none"),
+        ({"llama.rope.scaling.type": "linear"}, r"llama\.rope\.scaling\.type is 'linear'"),
+        ({"llama.rope.scaling.factor": 2.0}, r"llama\.rope\.scaling\.factor is 2\.0"),
+        ({"llama.rope.scale_linear": 4.0}, r"llama\.rope\.scale_linear is 4\.0"),
+        ({"llama.expert_count": 8}, "a mixture of experts is not supported"),
+        ({"llama.attention.value_length": 8}, r"value_length is 8; it must be equal to the length of a head, 16"),
+        ({"llama.rope.dimension_count": 8}, r"dimension_count is 8; it must be equal"),
+        ({"llama.attention.head_count_kv": 3}, "num_heads is 4 and num_kv_heads is 3"),
+        ({"llama.attention.head_count_kv": [2, 2]}, "head_count_kv is GGUFArray.*; it must be a whole number"),
+        ({"llama.block_count": 2**31}, r"llama\.block_count is 2147483648"),
+        ({"split.count": 3}, r"split\.count is 3"),
+        ({"tokenizer.ggml.eos_token_id": 48}, "eos_token_id is 48"),
+    ],
+)
+def test_what_is_refused(read, change, message):
+    with pytest.raises(ValueError, match=r"m\.gguf: .*" + message):
+        read(change)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "llama.block_count",
+        "llama.context_length",
+        "llama.embedding_length",
+        "llama.feed_forward_length",
+        "llama.attention.head_count",
+        "llama.attention.layer_norm_rms_epsilon",
+    ],
+)
+def test_a_missing_key_is_named(read, key):
+    with pytest.raises(ValueError, match=rf"m\.gguf: {key} is missing"):
+        read({}, remove=(key,))
+
+
+def test_a_text_ends_at_the_end_of_a_turn_too(read):
+    checkpoint = read({"tokenizer.ggml.eot_token_id": 9, "tokenizer.ggml.eom_token_id": 2})
+    assert checkpoint.eos_token_ids == (2, 9)
+
+
+def test_a_padded_embedding_sets_the_vocabularys_size(read):
+    assert read({"tokenizer.ggml.tokens": [str(i) for i in range(40)]}).config.vocab_size == 48
+
+
+def test_values_are_float32_of_the_quantized_ones(read):
+    assert dict(read({}).weights(np.float32))["embedding"].dtype == np.float32

@@ -1,0 +1,88 @@
+"""params.json, as Mistral has published it over time."""
+
+from dataclasses import replace
+
+import pytest
+
+from checkpoints.mistral_config import read_description
+from tests.checkpoints.writers import CONFIG, MISTRAL_PARAMS, write_json
+
+# As published with Mistral 7B v0.1: no rope_theta, and a window.
+MISTRAL_7B_V01 = {
+    "dim": 4096,
+    "n_layers": 32,
+    "head_dim": 128,
+    "hidden_dim": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-05,
+    "sliding_window": 4096,
+    "vocab_size": 32000,
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(params, has_output=True):
+        write_json(tmp_path / "params.json", params)
+        return read_description(tmp_path, has_output)
+
+    return read
+
+
+def test_every_value_has_its_place(read):
+    description = read(MISTRAL_PARAMS)
+    assert description.config == CONFIG
+    assert (description.bos_token_id, description.eos_token_ids) == (None, ())
+
+
+def test_mistral_7b_v01_means_10000(read):
+    config = read(MISTRAL_7B_V01).config
+    assert (config.rope_theta, config.windows) == (10_000.0, (4096,) * 32)
+
+
+@pytest.mark.parametrize("window", [None, 0, -1])
+def test_a_missing_rotary_base_without_a_window_is_an_error(read, window):
+    with pytest.raises(ValueError, match=r"params\.json: rope_theta is missing"):
+        read(MISTRAL_7B_V01 | {"sliding_window": window})
+
+
+@pytest.mark.parametrize(("window", "expected"), [(7, 7), (None, None), (0, None), (-1, None)])
+def test_forms_of_the_window(read, window, expected):
+    assert read(MISTRAL_PARAMS | {"sliding_window": window}).config.windows == (expected,) * 2
+
+
+def test_the_context_is_that_of_mistral_7b_unless_it_is_written(read):
+    params = {key: value for key, value in MISTRAL_PARAMS.items() if key != "max_seq_len"}
+    assert read(params).config == replace(CONFIG, max_position_embeddings=32768)
+    assert read(params | {"max_seq_len": 99}).config.max_position_embeddings == 99
+
+
+def test_tied_without_an_output_head_or_where_it_says_so(read):
+    assert read(MISTRAL_PARAMS, has_output=False).config.tie_embeddings
+    assert read(MISTRAL_PARAMS | {"tied_embeddings": True}).config.tie_embeddings
+    assert not read(MISTRAL_PARAMS | {"tied_embeddings": False}, has_output=False).config.tie_embeddings
+
+
+@pytest.mark.parametrize("key", ["dim", "n_layers", "head_dim", "hidden_dim", "n_heads", "n_kv_heads", "norm_eps"])
+def test_a_missing_value_is_named(read, key):
+    with pytest.raises(ValueError, match=rf"params\.json: {key} is missing"):
+        read({k: v for k, v in MISTRAL_PARAMS.items() if k != key})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"moe": {"num_experts": 8}}, "moe is .* a mixture of experts is not supported"),
+        ({"vision_encoder": {"hidden_size": 1024}}, "a vision encoder is not supported"),
+        ({"quantization": {"qformat_weight": "fp8_e4m3"}}, "a quantized checkpoint is not supported"),
+        ({"yarn": {"factor": 16}}, "scaling of the rotary angles is not supported"),
+        ({"model_type": "mamba"}, "model_type is 'mamba'; it must be transformer"),
+        ({"sliding_window": [4096, None]}, r"sliding_window is \[4096, None\]"),
+        ({"n_kv_heads": 3}, "num_heads is 4 and num_kv_heads is 3"),
+        ({"n_layers": 2**40}, "n_layers is 1099511627776"),
+    ],
+)
+def test_what_is_refused(read, change, message):
+    with pytest.raises(ValueError, match=r"params\.json: .*" + message):
+        read(MISTRAL_PARAMS | change)
