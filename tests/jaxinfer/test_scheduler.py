@@ -337,6 +337,7 @@ def test_an_end_by_length_leaves_no_surplus_row():
     request = add(scheduler, "a", num_prompt=3, max_new=4)
     batches = list(iter(scheduler.schedule, None))  # nothing is committed, so as far ahead as it goes
     assert [summary(batch) for batch in batches] == [[("a", 0, 3)], [("a", 3, 1)], [("a", 4, 1)], [("a", 5, 1)]]
+    assert [batch.rows[0].sample_index for batch in batches] == [0, 1, 2, 3]
     for batch in batches:
         assert not request.is_finished
         commit(scheduler, batch)
