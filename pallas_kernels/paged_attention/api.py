@@ -29,8 +29,8 @@ def paged_attention(
 
     A block is ``Q`` neighbouring tokens of one request: 1 for decoding, 16 or 32 for pieces of prompts. Query i of
     block n stands at position ``block_start[n] + i`` and attends to the keys at positions
-    ``max(0, position - window + 1) .. position`` (itself included, hence exactly ``window`` keys once there are as many),
-    whose K and V must be in the cache already.
+    ``max(0, position - window + 1) .. position`` (itself included, hence exactly ``window`` keys once there are as
+    many), whose K and V must be in the cache already.
 
     Args:
         q: queries, rotary embedding applied; query head h reads kv head ``h // (H / K)``.

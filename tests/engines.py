@@ -1,0 +1,56 @@
+"""Real engines for tests: small models and small limits, so that few programs are compiled, and ways to run them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+from checkpoints import open_checkpoint
+from jaxinfer.config import EngineConfig, ModelConfig
+from jaxinfer.engine import Engine
+from jaxinfer.model import Decoder
+from jaxinfer.outputs import RequestOutput
+from jaxinfer.runner import ModelRunner
+from jaxinfer.sampling_params import SamplingParams
+from tests.reference import FIXTURES
+
+TINY_MISTRAL = FIXTURES / "tiny_mistral"
+
+
+def decoder(path: Path) -> Decoder:
+    """The model at ``path`` in float32."""
+    checkpoint = open_checkpoint(path)
+    return Decoder(checkpoint.config, {name: jnp.asarray(a) for name, a in checkpoint.weights(np.float32)})
+
+
+def random_decoder(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> Decoder:
+    """A model of the given arrays."""
+    return Decoder(config, {name: jnp.asarray(array) for name, array in weights.items()})
+
+
+def engine(model: Decoder, *, eos_token_ids: Sequence[int] = (), **limits: int) -> Engine:
+    """An engine without a tokenizer, every program compiled."""
+    config = EngineConfig(**({"max_model_len": 128, "num_kv_pages": 64, "page_size": 8} | limits))
+    runner = ModelRunner(model, config, kv_dtype=jnp.float32)
+    runner.warm_up()
+    return Engine(runner, config, tokenizer=None, eos_token_ids=eos_token_ids)
+
+
+def finish(engine: Engine) -> dict[str, RequestOutput]:
+    """Step until nothing is left; the outputs of the requests that ended, by id."""
+    outputs = {}
+    while engine.has_unfinished:
+        outputs |= {output.request_id: output for output in engine.step() if output.finished}
+    return outputs
+
+
+def run_alone(engine: Engine, prompt: Sequence[int], params: SamplingParams) -> RequestOutput:
+    """One request with the engine to itself."""
+    engine.add_request("alone", prompt, params)
+    return finish(engine)["alone"]
+
+
+def greedy(max_tokens: int, **others: object) -> SamplingParams:
+    """Parameters of a greedy request."""
+    return SamplingParams(temperature=0, max_tokens=max_tokens, **others)  # type: ignore[arg-type]

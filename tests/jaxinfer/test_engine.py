@@ -1,0 +1,172 @@
+"""The loop over a model whose tokens can be computed by hand: what is asked is what is answered, whatever else runs."""
+
+import random
+
+import pytest
+
+from jaxinfer.engine import Engine
+from jaxinfer.sampling_params import SamplingParams
+from tests.engines import finish, greedy, run_alone
+from tests.fakes import VOCAB_SIZE, expected_tokens, fake_engine
+
+
+def assert_idle(engine: Engine, num_pages: int = 32) -> None:
+    """Nothing runs, waits or holds a page."""
+    assert not engine.has_unfinished
+    assert engine.scheduler.num_free_pages == num_pages
+
+
+def test_a_request_gets_its_tokens() -> None:
+    engine = fake_engine()
+    output = run_alone(engine, [3, 5], greedy(6))
+    assert output.outputs[0].token_ids == expected_tokens([3, 5], 6)
+    assert output.outputs[0].finish_reason == "length"
+    assert output.finished
+    assert output.metrics is not None
+    assert output.metrics.num_generated_tokens == 6
+    assert_idle(engine)
+
+
+def test_the_next_step_is_launched_before_the_last_one_is_read() -> None:
+    engine = fake_engine()
+    engine.add_request("a", [1], greedy(3))
+    assert engine.step() == []
+    assert len(engine._runner.batches) == 1
+    engine.step()
+    assert len(engine._runner.batches) == 2
+    assert engine._tracked["a"].request.output_token_ids == expected_tokens([1], 1)
+
+
+def test_requests_arriving_at_any_time_get_what_each_gets_alone() -> None:
+    rng = random.Random(0)
+    engine = fake_engine()
+    wanted = {}
+    outputs = {}
+    for i in range(64):
+        prompt = [rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(1, 40))]
+        num_tokens = rng.randint(0, 64 - len(prompt))
+        wanted[str(i)] = expected_tokens(prompt, num_tokens)
+        engine.add_request(str(i), prompt, greedy(num_tokens))
+        for _ in range(rng.randint(0, 3)):
+            outputs |= {output.request_id: output for output in engine.step()}
+    outputs |= finish(engine)
+    assert {name: output.outputs[0].token_ids for name, output in outputs.items()} == wanted
+    assert_idle(engine)
+
+
+def test_eos_ends_a_request_and_the_surplus_token_is_dropped() -> None:
+    tokens = expected_tokens([2, 4, 6], 10)
+    engine = fake_engine(eos_token_ids=[tokens[4]])
+    output = run_alone(engine, [2, 4, 6], greedy(10)).outputs[0]
+    assert (output.token_ids, output.finish_reason) == (tokens[: tokens.index(tokens[4]) + 1], "stop")
+    assert_idle(engine)
+
+
+def test_ignore_eos_goes_on_and_a_stop_token_still_stops() -> None:
+    tokens = expected_tokens([2, 4, 6], 10)
+    assert len(set(tokens)) == 10, "the example needs different tokens"
+    engine = fake_engine(eos_token_ids=[tokens[2]])
+    assert run_alone(engine, [2, 4, 6], greedy(10, ignore_eos=True)).outputs[0].token_ids == tokens
+    output = run_alone(engine, [2, 4, 6], greedy(10, ignore_eos=True, stop_token_ids=[tokens[5]])).outputs[0]
+    assert (output.token_ids, output.finish_reason) == (tokens[:6], "stop")
+
+
+def test_max_tokens_0_processes_the_prompt_and_generates_nothing() -> None:
+    engine = fake_engine()
+    output = run_alone(engine, list(range(1, 40)), greedy(0))
+    assert (output.outputs[0].token_ids, output.outputs[0].finish_reason) == ([], "length")
+    assert sum(batch.num_chunk_tokens for batch in engine._runner.batches) >= 39
+    assert_idle(engine)
+
+
+def test_a_prompt_of_exactly_the_maximal_length_ends_by_length() -> None:
+    engine = fake_engine()
+    output = run_alone(engine, [1] * 64, greedy(5)).outputs[0]
+    assert (output.token_ids, output.finish_reason) == ([], "length")
+    output = run_alone(engine, [1] * 63, greedy(5)).outputs[0]
+    assert (output.token_ids, output.finish_reason) == (expected_tokens([1] * 63, 1), "length")
+
+
+def test_max_tokens_none_goes_on_to_the_models_length() -> None:
+    engine = fake_engine()
+    output = run_alone(engine, [7], SamplingParams(temperature=0, max_tokens=None)).outputs[0]
+    assert output.token_ids == expected_tokens([7], 63)
+
+
+def test_streaming_gives_every_token_once() -> None:
+    engine = fake_engine()
+    engine.add_request("a", [9], greedy(5), stream=True)
+    seen = []
+    while engine.has_unfinished:
+        seen += [(output.outputs[0].token_ids, output.finished) for output in engine.step()]
+    tokens = expected_tokens([9], 5)
+    assert seen == [(tokens[: i + 1], i == 4) for i in range(5)]
+
+
+@pytest.mark.parametrize("num_steps", range(6))
+def test_an_abort_at_any_step_frees_all_and_harms_nobody(num_steps: int) -> None:
+    engine = fake_engine()
+    engine.add_request("stays", [1, 2], greedy(12))
+    engine.add_request("leaves", [5] * 20, greedy(30))
+    for _ in range(num_steps):
+        engine.step()
+    output = engine.abort("leaves")
+    assert output is not None
+    assert output.outputs[0].finish_reason == "abort"
+    generated = output.outputs[0].token_ids
+    assert generated == expected_tokens([5] * 20, len(generated))
+    assert engine.abort("leaves") is None
+    engine.add_request("comes", [8] * 9, greedy(12))  # takes over the slot and the pages while a step is in flight
+    outputs = finish(engine)
+    assert outputs["stays"].outputs[0].token_ids == expected_tokens([1, 2], 12)
+    assert outputs["comes"].outputs[0].token_ids == expected_tokens([8] * 9, 12)
+    assert_idle(engine)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "message"),
+    [
+        ([], greedy(1), "empty prompt"),
+        ([1] * 65, greedy(1), "prompt of 65 tokens and max_model_len is 64"),
+        ([1, VOCAB_SIZE], greedy(1), r"97; a token id is a whole number in \[0, 97\)"),
+        ([-1], greedy(1), r"-1; a token id"),
+        ([1.5], greedy(1), r"1\.5; a token id"),
+        ([True], greedy(1), r"True; a token id"),
+        ([1], greedy(1, stop_token_ids=[VOCAB_SIZE]), "stop_token_ids has 97"),
+        ("text", greedy(1), "no tokenizer"),
+    ],
+)
+def test_a_bad_request_is_refused_and_the_others_go_on(prompt: object, params: SamplingParams, message: str) -> None:
+    engine = fake_engine()
+    engine.add_request("good", [1, 2], greedy(8))
+    engine.step()
+    with pytest.raises(ValueError, match=message):
+        engine.add_request("bad", prompt, params)  # type: ignore[arg-type]
+    outputs = finish(engine)
+    assert list(outputs) == ["good"]
+    assert outputs["good"].outputs[0].token_ids == expected_tokens([1, 2], 8)
+    assert_idle(engine)
+
+
+def test_a_prompt_that_the_cache_can_never_hold_is_refused_with_the_numbers() -> None:
+    engine = fake_engine(num_kv_pages=3)
+    with pytest.raises(ValueError, match=r"prompt of 13 tokens .* 4 KV pages of 4 tokens, and the pool has 3"):
+        engine.add_request("a", [1] * 13, greedy(1))
+    assert run_alone(engine, [1] * 12, greedy(1)).outputs[0].token_ids == expected_tokens([1] * 12, 1)
+
+
+def test_an_id_in_use_is_refused_and_can_be_used_again_afterwards() -> None:
+    engine = fake_engine()
+    engine.add_request("a", [1], greedy(2))
+    with pytest.raises(ValueError, match="'a' is in use"):
+        engine.add_request("a", [2], greedy(2))
+    assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([1], 2)
+    engine.add_request("a", [2], greedy(2))
+    assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([2], 2)
+
+
+def test_the_caller_may_change_its_prompt_after_the_call() -> None:
+    engine, prompt = fake_engine(), [4, 4, 4]
+    engine.add_request("a", prompt, greedy(2))
+    prompt[:] = [1]
+    assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([4, 4, 4], 2)

@@ -1,0 +1,59 @@
+"""Logits at every position of a text, through the model's own step: the forward pass with a sample row for each token.
+
+The engine samples after the last token of a row only. Here each row samples at one token of the chunk, so that the same
+decoder, cache and attention can be compared with an oracle position by position, whole or in chunks.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxinfer import kv_cache
+from jaxinfer.model import Decoder
+from jaxinfer.step_inputs import StepInputs
+
+
+def prefill_logits(
+    model: Decoder, token_ids: np.ndarray, *, chunk: int, page_size: int = 16, block_q: int | None = None
+) -> np.ndarray:
+    """float32 [T, V]: the logits after each token, computed in chunks of ``chunk`` tokens over one paged cache.
+
+    The pages are handed out in a shuffled order, and the pages that hold nothing are NaN.
+    """
+    block_q = block_q or chunk
+    num_pages = -(-len(token_ids) // page_size)
+    cache = kv_cache.allocate(model.config, num_pages=num_pages, page_size=page_size, dtype=jnp.float32)
+    cache = tuple(jnp.full_like(pages, jnp.nan) for pages in cache)
+    table = np.random.default_rng(0).permutation(num_pages).astype(np.int32) + 1
+    step = jax.jit(lambda cache, inputs: model(jnp.zeros(1, jnp.int32), cache, inputs))
+    logits = []
+    for start in range(0, len(token_ids), chunk):
+        piece = token_ids[start : start + chunk]
+        piece_logits, cache = step(cache, _inputs(piece, start, table, chunk, block_q))
+        logits.append(np.asarray(piece_logits)[: len(piece)])
+    return np.concatenate(logits)
+
+
+def _inputs(piece: np.ndarray, start: int, table: np.ndarray, chunk: int, block_q: int) -> StepInputs:
+    """``chunk`` rows: the first has the pages, and row i samples after token i of the chunk."""
+    rows = np.zeros(chunk, np.int32)
+    tables = np.zeros((chunk, len(table)), np.int32)
+    tables[0] = table
+    block_start = np.arange(0, chunk, block_q, dtype=np.int32)
+    return StepInputs(
+        slot=jnp.asarray(rows),
+        decode_position=jnp.asarray(rows - 1),
+        sample_token=jnp.arange(chunk, 2 * chunk, dtype=jnp.int32),
+        first_page=jnp.asarray(rows),
+        page_table=jnp.asarray(tables),
+        chunk_token=jnp.asarray(np.pad(piece, (0, chunk - len(piece))).astype(np.int32)),
+        block_row=jnp.zeros(len(block_start), jnp.int32),
+        block_start=jnp.asarray(start + block_start),
+        block_len=jnp.asarray(np.clip(len(piece) - block_start, 0, block_q).astype(np.int32)),
+    )
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Log-probabilities over the last axis, in float64."""
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
