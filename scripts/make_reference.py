@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 
 import torch
-from reference import smollm2, stories260k, tiny_llama_sharded, tiny_mistral, tiny_mistral_layout
+from reference import smollm2, smollm2_tokenizer, stories260k, tiny_llama_sharded, tiny_mistral, tiny_mistral_layout
 from reference.fixture import Sources
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,6 +21,7 @@ RECIPES = {
     "tiny_llama_sharded": tiny_llama_sharded.make,
     "stories260K": stories260k.make,
     "smollm2": smollm2.make,
+    "smollm2_tokenizer": smollm2_tokenizer.make,
 }
 
 

