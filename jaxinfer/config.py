@@ -31,7 +31,7 @@ class ModelConfig:
         num_heads: H, query heads; a multiple of ``num_kv_heads``.
         num_kv_heads: K, key and value heads.
         head_dim: D, even, since rotary angles turn pairs.
-        max_position_embeddings: the longest context in tokens, prompt and output together. It does not depend on a window.
+        max_position_embeddings: the longest context in tokens, prompt and output together, whatever the windows are.
         rope_theta: base of the rotary angles.
         norm_eps: epsilon inside the square root of every RMS norm.
         tie_embeddings: whether the output head is the embedding.
@@ -114,7 +114,8 @@ class EngineConfig:
             _require_positive_int("EngineConfig", name, getattr(self, name))
         if self.max_chunk_tokens % self.block_q:
             raise ValueError(
-                f"EngineConfig.max_chunk_tokens is {self.max_chunk_tokens}; it must be a multiple of block_q, {self.block_q}"
+                f"EngineConfig.max_chunk_tokens is {self.max_chunk_tokens}; "
+                f"it must be a multiple of block_q, which is {self.block_q}"
             )
         if not isinstance(self.seed, int):
             raise ValueError(f"EngineConfig.seed is {self.seed!r}; it must be a whole number")

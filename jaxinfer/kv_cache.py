@@ -21,7 +21,7 @@ def layer_shape(config: ModelConfig, *, num_pages: int, page_size: int) -> tuple
 
 
 def allocate(config: ModelConfig, *, num_pages: int, page_size: int, dtype: jnp.dtype) -> KVCache:
-    """An empty cache with room for ``num_pages * page_size`` tokens. Zeros: ``jnp.empty`` holds what was there before."""
+    """An empty cache with room for ``num_pages * page_size`` tokens: zeros, for ``jnp.empty`` may hold anything."""
     shape = layer_shape(config, num_pages=num_pages, page_size=page_size)
     return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
 

@@ -25,7 +25,7 @@ class LLM:
     """A model, ready to generate: weights on the device and every program compiled.
 
     Args:
-        model: a directory (Hugging Face's or Mistral's layout), a GGUF file, the name of a preset, or a Hugging Face id.
+        model: a directory (Hugging Face's or Mistral's layout), a GGUF file, a preset's name, or a Hugging Face id.
         load_format: ``auto`` reads the weights; ``random`` draws them for a preset, which then has no tokenizer.
         dtype: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU and bfloat16 elsewhere.
         max_model_len: the longest prompt and output together, in tokens; None: what the model and the memory allow.

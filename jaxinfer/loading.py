@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 LoadFormat = Literal["auto", "random"]
 
-_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+_DTYPES = {"float32": np.dtype(jnp.float32), "bfloat16": np.dtype(jnp.bfloat16)}
 
 _GPU_MEMORY_SHARE = 0.9
 """Share of what XLA may take of the device that weights and cache may fill; the rest is for temporaries."""
@@ -47,7 +47,7 @@ class LoadedModel:
     """
 
     config: ModelConfig
-    weights: Callable[[type], Iterator[tuple[str, np.ndarray]]]
+    weights: Callable[[np.dtype], Iterator[tuple[str, np.ndarray]]]
     tokenizer: Tokenizer | None
     eos_token_ids: tuple[int, ...]
 
@@ -102,16 +102,16 @@ def build_engine(
     Raises:
         ValueError: a value is out of range, or the cache cannot hold what is asked for.
     """
-    jax_dtype = _resolve_dtype(dtype)
+    array_dtype = _resolve_dtype(dtype)
     config = loaded.config
     if max_model_len is not None and not 0 < max_model_len <= config.max_position_embeddings:
         raise ValueError(
             f"max_model_len is {max_model_len}; this model takes 1 to {config.max_position_embeddings} tokens"
         )
-    weights = {name: jax.device_put(array) for name, array in loaded.weights(jax_dtype)}
+    weights = {name: jax.device_put(array) for name, array in loaded.weights(array_dtype)}
     longest = max_model_len or config.max_position_embeddings
     if num_kv_pages is None:
-        num_kv_pages = min(-(-longest // page_size) * max_num_seqs, _pages_that_fit(config, page_size, jax_dtype))
+        num_kv_pages = min(-(-longest // page_size) * max_num_seqs, _pages_that_fit(config, page_size, array_dtype))
     if longest > num_kv_pages * page_size and max_model_len is None:
         longest = num_kv_pages * page_size
         logger.warning("max_model_len is %d: the KV cache holds no longer sequence", longest)
@@ -123,20 +123,20 @@ def build_engine(
         num_kv_pages=num_kv_pages,
         seed=seed,
     )
-    runner = ModelRunner(Decoder(config, weights), engine_config, kv_dtype=jax_dtype)
+    runner = ModelRunner(Decoder(config, weights), engine_config, kv_dtype=array_dtype)
     engine = Engine(runner, engine_config, tokenizer=loaded.tokenizer, eos_token_ids=loaded.eos_token_ids)
     return engine, runner
 
 
-def _resolve_dtype(dtype: str) -> type:
+def _resolve_dtype(dtype: str) -> np.dtype:
     if dtype == "auto":
-        return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
+        return _DTYPES["float32" if jax.default_backend() == "cpu" else "bfloat16"]
     if dtype not in _DTYPES:
         raise ValueError(f"dtype is {dtype!r}; it must be 'auto', {', '.join(map(repr, _DTYPES))}")
     return _DTYPES[dtype]
 
 
-def _pages_that_fit(config: ModelConfig, page_size: int, dtype: type) -> int:
+def _pages_that_fit(config: ModelConfig, page_size: int, dtype: np.dtype) -> int:
     """Pages of the cache for which the device has room once the weights are on it."""
     stats = jax.devices()[0].memory_stats()
     if stats is None:  # a CPU does not say
@@ -146,6 +146,6 @@ def _pages_that_fit(config: ModelConfig, page_size: int, dtype: type) -> int:
     page_bytes = kv_cache.bytes_per_token(config, dtype) * page_size
     if room < 2 * page_bytes:
         raise ValueError(
-            f"the device has room for {max(room, 0)} bytes of KV cache beside the weights and one page takes {page_bytes}"
+            f"the device has room for {max(room, 0)} bytes of KV cache beside the weights; a page takes {page_bytes}"
         )
     return room // page_bytes - 1  # the dummy page

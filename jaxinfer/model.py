@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +77,7 @@ class Decoder(nnx.Module):
 
 @partial(jax.jit, static_argnums=0)
 def _run_layer(
-    graph: nnx.GraphDef, state: nnx.State, x: Array, kv_pages: Array, view: TokenView
+    graph: nnx.GraphDef[DecoderLayer], state: nnx.State[Any, Any], x: Array, kv_pages: Array, view: TokenView
 ) -> tuple[Array, Array]:
     """One layer as a function of its own, so that layers of one kind are traced and lowered once, not once each."""
     return nnx.merge(graph, state)(x, kv_pages, view)

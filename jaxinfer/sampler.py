@@ -84,7 +84,7 @@ def _top_p(scaled: Float[Array, "B V"], kept: Bool[Array, "B V"], top_p: Float[A
 
 
 def _ordered_bits(x: Float[Array, "B V"]) -> UInt32[Array, "B V"]:
-    """float32 as unsigned integers in the same order: flip all bits of a negative number, the sign of a positive one."""
+    """float32 as unsigned integers of the same order: a negative number's bits all flipped, else the sign alone."""
     bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
     return bits ^ jnp.where(bits >> 31 > 0, jnp.uint32(0xFFFFFFFF), jnp.uint32(0x80000000))
 

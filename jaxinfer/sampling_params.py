@@ -4,7 +4,7 @@ Values are checked when the object is made, so that a bad one never reaches the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 GREEDY_BELOW = 1e-5
@@ -66,7 +66,7 @@ class SamplingParams:
         """Whether the most likely token is taken instead of a draw."""
         return self.temperature < GREEDY_BELOW
 
-    def _check_number(self, name, allowed, ok) -> None:
+    def _check_number(self, name: str, allowed: str, ok: Callable[[float], bool]) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not ok(value):  # NaN fails every comparison
             raise ValueError(f"{name} is {value!r}; it must be {allowed}")

@@ -7,6 +7,7 @@ The packed buffer must not change while the step runs: a compiled call on the CP
 given instead of a copy. So ``pack`` makes a fresh buffer for each step and returns it read-only.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,11 +183,11 @@ class StepLayout:
 
     def unpack(self, packed: Int32[Array, "size"]) -> StepInputs:
         """What the forward program reads of a packed buffer, inside the traced program."""
-        return StepInputs(**{name: self._field(packed, name) for name in _field_names(StepInputs)})
+        return StepInputs(**{name: self._field(packed, name) for name in _names(StepInputs)})
 
     def unpack_sampling(self, packed: Int32[Array, "size"]) -> SamplingInputs:
         """What the sample program reads of a packed buffer, inside the traced program."""
-        field = {name: self._field(packed, name) for name in _field_names(SamplingInputs)}
+        field = {name: self._field(packed, name) for name in _names(SamplingInputs)}
         for name in ("temperature", "top_p", "min_p"):
             field[name] = jax.lax.bitcast_convert_type(field[name], jnp.float32)
         field["seed"] = jax.lax.bitcast_convert_type(field["seed"], jnp.uint32)
@@ -197,5 +198,5 @@ class StepLayout:
         return packed[part].reshape(shape)
 
 
-def _field_names(inputs: type) -> tuple[str, ...]:
-    return tuple(inputs.__dataclass_fields__)
+def _names(inputs: type[StepInputs] | type[SamplingInputs]) -> list[str]:
+    return [field.name for field in dataclasses.fields(inputs)]

@@ -78,10 +78,6 @@ class FakeRunner:
 
 def fake_engine(*, eos_token_ids: Sequence[int] = (), **limits: int) -> Engine:
     """The real engine and scheduler over the fake runner."""
-    config = EngineConfig(
-        **(
-            {"max_model_len": 64, "num_kv_pages": 32, "page_size": 4, "max_num_seqs": 4, "max_chunk_tokens": 16}
-            | limits
-        )
-    )
+    small = {"max_model_len": 64, "num_kv_pages": 32, "page_size": 4, "max_num_seqs": 4, "max_chunk_tokens": 16}
+    config = EngineConfig(**(small | limits))
     return Engine(FakeRunner(config), config, tokenizer=None, eos_token_ids=eos_token_ids)  # type: ignore[arg-type]
