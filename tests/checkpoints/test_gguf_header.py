@@ -153,3 +153,13 @@ def test_some_rows_can_be_read(tmp_path):
     )
     rows = GGUFSource(path).read("token_embd.weight", slice(5, 9))
     np.testing.assert_array_equal(rows, weights["embedding"][5:9])
+
+
+def test_rows_that_are_dequantized_some_at_a_time_are_all_there(tmp_path, monkeypatch):
+    weights = known_weights()
+    path = writers.write_gguf(
+        tmp_path / "m.gguf", writers.gguf_tensors(weights), matrices=gguf.GGMLQuantizationType.Q8_0
+    )
+    for rows_at_once in (1, 5, 47, 48):  # of 48
+        monkeypatch.setattr("checkpoints.gguf_source._VALUES_AT_ONCE", rows_at_once * 32)
+        np.testing.assert_array_equal(GGUFSource(path).read("token_embd.weight"), weights["embedding"])
