@@ -4,12 +4,16 @@ Everything happens for one whole sequence at once, without a cache and without a
 step, a page or a window does wrong cannot be wrong here in the same way.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jaxinfer.config import ModelConfig
 
 
-def decoder_logits(config: ModelConfig, weights: dict[str, np.ndarray], token_ids) -> np.ndarray:
+def decoder_logits(
+    config: ModelConfig, weights: dict[str, np.ndarray], token_ids: Sequence[int] | np.ndarray
+) -> np.ndarray:
     """Logits of every position of one sequence.
 
     Args:
@@ -34,7 +38,9 @@ def _rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps) * gain
 
 
-def _attention(config: ModelConfig, window: int | None, w: dict, layer: str, x: np.ndarray) -> np.ndarray:
+def _attention(
+    config: ModelConfig, window: int | None, w: dict[str, np.ndarray], layer: str, x: np.ndarray
+) -> np.ndarray:
     num_tokens, num_heads, num_kv_heads, dim = len(x), config.num_heads, config.num_kv_heads, config.head_dim
     heads = (x @ w[layer + "qkv"].T).reshape(num_tokens, num_heads + 2 * num_kv_heads, dim)
     q, k, v = np.split(heads, [num_heads, num_heads + num_kv_heads], axis=1)
@@ -59,6 +65,6 @@ def _rotate(x: np.ndarray, theta: float) -> np.ndarray:
     return np.concatenate([turned.real, turned.imag], axis=-1)
 
 
-def _feed_forward(w: dict, layer: str, x: np.ndarray) -> np.ndarray:
+def _feed_forward(w: dict[str, np.ndarray], layer: str, x: np.ndarray) -> np.ndarray:
     gate, up = np.split(x @ w[layer + "gate_up"].T, 2, axis=-1)
     return (gate / (1 + np.exp(-gate)) * up) @ w[layer + "down"].T
