@@ -76,7 +76,7 @@ def _build(header: "_Header", tokens: list[str]) -> tokenizers.Tokenizer:
     vocab = {token: token_id for token_id, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
         raise ValueError(f"{header.path}: of the {len(tokens)} tokenizer.ggml.tokens only {len(vocab)} differ")
-    merges = [tuple(merge.split(" ")) for merge in header.items("merges", str)]
+    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in header.items("merges", str))]
     types = header.items("token_type", int)
     if len(types) != len(tokens):
         raise ValueError(f"{header.path}: tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens")

@@ -1,0 +1,170 @@
+"""Chat templates: what models' templates use, what the sandbox forbids, and that every bad one ends as an error."""
+
+import json
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from jaxinfer import chat_template
+from jaxinfer.chat_template import render_chat
+from jaxinfer.tokenizers import load_tokenizer
+from tests.reference import FIXTURES
+from tests.vocabularies import smollm2_path
+
+HI = [{"role": "user", "content": "hi"}]
+
+
+@dataclass
+class Vocabulary:
+    """A tokenizer that knows how to spell BOS (1) and EOS (2, 3), and no more."""
+
+    chat_template: str | None
+    bos_token_id: int | None = 1
+    eos_token_ids: tuple[int, ...] = (2, 3)
+
+    def token_text(self, token_id: int) -> str:
+        return {1: "<s>", 2: "</s>", 3: "<end>"}[token_id]
+
+
+def render(template: str, messages=HI, **options) -> str:
+    return render_chat(Vocabulary(template), messages, **options)
+
+
+def test_smollm2_writes_what_transformers_writes():
+    reference = json.loads((FIXTURES / "smollm2_tokenizer" / "reference.json").read_text(encoding="utf-8"))
+    tokenizer = load_tokenizer(smollm2_path())
+    for chat in reference["chats"]:
+        text = render_chat(tokenizer, chat["messages"], add_generation_prompt=chat["add_generation_prompt"])
+        assert text == chat["text"]
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ bos_token }}|{{ eos_token }}", "<s>|</s>"),
+        ("{% for m in messages %}\n  {% if m.role == 'user' %}\nU\n  {% endif %}\n{% endfor %}\n", "U\n"),
+        ("{% for i in 'abc' %}{% if i == 'b' %}{% break %}{% endif %}{{ i }}{% endfor %}", "a"),
+        ("{% for i in 'abc' %}{% if i == 'b' %}{% continue %}{% endif %}{{ i }}{% endfor %}", "ac"),
+        ("{{ {'a': 'é<>&\\''} | tojson }}", '{"a": "é<>&\'"}'),
+        ("{{ {'b': 1, 'a': 2} | tojson(indent=2) }}", '{\n  "b": 1,\n  "a": 2\n}'),
+        ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{{ tools is none }} {{ add_generation_prompt }}", "True True"),
+        ("{% generation %}words{% endgeneration %}", "words"),
+        (
+            "{% for m in messages %}{{ loop.index }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{% endfor %}",
+            "1TrueTrue1",
+        ),
+        ("{% for m in [] %}{% else %}none{% endfor %}", "none"),
+        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "1"),
+        ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f(messages[0]['content'] | trim) ~ '!' }}", "[hi]!"),
+        ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
+        ("{{ messages[-1].content.split('i')[0] }}", "h"),
+        ("{{ missing is defined }}{{ missing }}", "False"),
+    ],
+)
+def test_what_templates_use(template, text):
+    assert render(template) == text
+
+
+def test_tools_and_other_keys_reach_the_template():
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    template = "{{ tools[0].function.name }}{{ messages[1].tool_calls[0].id }}{{ add_generation_prompt }}"
+    assert render(template, [*HI, call], tools=tools, add_generation_prompt=False) == "f1False"
+
+
+def test_a_model_without_bos_spells_none():
+    assert render_chat(Vocabulary("[{{ bos_token }}{{ eos_token }}]", None, ()), HI) == "[]"
+
+
+def test_renderings_do_not_share_state():
+    template = "{% for i in range(60000) %}{% endfor %}x"
+    assert [render(template) for _ in range(4)] == ["x"] * 4  # four times the steps of one are more than one may take
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ ''['__class__'].__mro__ }}", "unsafe"),
+        ("{{ cycler.__init__.__globals__ }}", "unsafe"),
+        ("{{ raise_exception.__globals__.keys }}", "unsafe"),
+        ("{{ messages.append(1) }}", "unsafe"),
+        ("{% include '/etc/hostname' %}", "no loader"),
+        ("{% import 'os' as os %}", "no loader"),
+        ("{{ open('/etc/hostname') }}", "'open' is undefined"),
+        ("{{ missing.attribute }}", "'missing' is undefined"),
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{% for m in messages %}", "syntax error"),
+        ("{{ [1] | no_such_filter }}", "no_such_filter"),
+        ("{{ 1 // 0 }}", "zero"),
+    ],
+)
+def test_what_is_forbidden_or_wrong_is_said(template, words):
+    with pytest.raises(ValueError) as caught:
+        render(template)
+    assert "the chat template" in str(caught.value)
+    assert words in str(caught.value)
+
+
+DOUBLING = "{% set ns = namespace(x='aa', l=[1]) %}{% for i in range(60) %}BODY{% endfor %}"
+ENDLESS = {
+    "nested loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+    "loop conditions": "{% set r = range(100000) | list %}{% for i in r if -1 in r %}{% endfor %}",
+    "sums of loops": "{% for i in range(100000) if i > range(100000) | sum %}{% endfor %}",
+    "recursion": "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+    "two calls each": "{% macro f(n) %}{% if n %}{{ f(n - 1) ~ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+    "a great range": "{% for i in range(10 ** 9) %}{% endfor %}",
+    "a great output": "{% for i in range(90000) %}{{ 'a' * 1000 }}{% endfor %}",
+    "a great text": "{{ 'a' * 10 ** 10 }}",
+    "a great list": "{{ [1] * 10 ** 10 }}",
+    "a great number": "{{ 9 ** (10 ** 9) }}",
+    "doubling by +": DOUBLING.replace("BODY", "{% set ns.x = ns.x + ns.x %}"),
+    "doubling by + of lists": DOUBLING.replace("BODY", "{% set ns.l = ns.l + ns.l %}"),
+    "doubling by ~": DOUBLING.replace("BODY", "{% set ns.x = ns.x ~ ns.x %}"),
+    "doubling by %": DOUBLING.replace("BODY", "{% set ns.x = '%s%s' % (ns.x, ns.x) %}"),
+    "doubling by a block": DOUBLING.replace("BODY", "{% set x %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = x %}"),
+    "doubling by a filter": DOUBLING.replace("BODY", "{% set ns.x = ns.x | replace('a', 'aa') %}"),
+}
+
+
+@pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS.keys())
+def test_what_would_not_end_is_ended(template, monkeypatch):
+    monkeypatch.setattr(chat_template, "_MAX_SECONDS", 1.0)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match="the chat template failed"):
+        render(template)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_long_conversation_is_within_the_bounds():
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% if loop.last %}.{% endif %}{% endfor %}"
+    messages = [{"role": "user", "content": "word " * 200}] * 2_000
+    assert len(render(template, messages)) == 2_000 * (6 + 999) + 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "word"),
+    [
+        ([], "messages"),
+        ("hi", "messages"),
+        ({"role": "user", "content": "hi"}, "messages"),
+        (None, "messages"),
+        (["hi"], "messages[0]"),
+        ([*HI, {"content": "hi"}], "messages[1]['role']"),
+        ([{"role": 1, "content": "hi"}], "messages[0]['role']"),
+        ([{"role": "user"}], "messages[0]['content']"),
+        ([{"role": "user", "content": None}], "messages[0]['content']"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "messages[0]['content']"),
+    ],
+)
+def test_bad_messages_are_named(messages, word):
+    with pytest.raises(ValueError) as caught:
+        render("x", messages)
+    assert word in str(caught.value)
+
+
+def test_no_template_is_said():
+    with pytest.raises(ValueError, match="no chat template"):
+        render_chat(Vocabulary(None), HI)

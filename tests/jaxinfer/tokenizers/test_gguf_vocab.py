@@ -1,0 +1,125 @@
+"""The vocabulary inside a GGUF: against llama.cpp's ids, against transformers', and against files that are wrong."""
+
+import json
+
+import pytest
+from tokenizers import pre_tokenizers
+
+from jaxinfer.tokenizers import load_tokenizer
+from tests.reference import FIXTURES
+from tests.vocabularies import BYTE_LEVEL_TOKENS, smollm2_path, write_gguf
+
+SEPARATOR = "\n__ggml_vocab_test__\n"
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    return load_tokenizer(smollm2_path())
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return json.loads((FIXTURES / "smollm2_tokenizer" / "reference.json").read_text(encoding="utf-8"))
+
+
+def test_qwen2_gives_the_ids_of_llama_cpp(shared_data):
+    path = shared_data / "tokenizers" / "ggml-vocab-qwen2.gguf"
+    texts = path.with_suffix(".gguf.inp").read_bytes().decode().removesuffix(SEPARATOR).split(SEPARATOR)
+    lines = path.with_suffix(".gguf.out").read_text().splitlines()
+    assert len(texts) == len(lines) == 46
+    tokenizer = load_tokenizer(path)
+    wrong = [
+        text
+        for text, line in zip(texts, lines, strict=True)
+        if tokenizer.encode(text) != [int(word) for word in line.split()]
+    ]
+    assert wrong == []
+    assert [text for text in texts if tokenizer.decode(tokenizer.encode(text)) != text] == []
+
+
+def test_smollm2_gives_the_ids_of_transformers(smollm2, reference):
+    wrong = [case["text"] for case in reference["texts"] if smollm2.encode(case["text"]) != case["ids"]]
+    assert len(reference["texts"]) > 100
+    assert wrong == []
+
+
+def test_smollm2_splits_digits_before_spaces(smollm2, reference):
+    """The negative control of the fixture: GPT-2's cutting alone must fail it."""
+    plain = load_tokenizer(smollm2_path())
+    plain._inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    assert any(plain.encode(case["text"]) != case["ids"] for case in reference["texts"])
+
+
+def test_smollm2_special_tokens(smollm2):
+    assert smollm2.vocab_size == 49152
+    assert smollm2.eos_token_ids == (2,)
+    assert smollm2.token_text(2) == "<|im_end|>"
+    assert smollm2.encode("<|im_start|>", add_special_tokens=True) == [1]  # its file says: no BOS of its own
+    assert smollm2.decode([1, *smollm2.encode("hi"), 2]) == "hi"
+
+
+def test_gpt2_kind_by_hand(tmp_path):
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", eos_token_id=1))
+    hello, space_w = BYTE_LEVEL_TOKENS.index("hello"), BYTE_LEVEL_TOKENS.index("Ġw")
+    assert tokenizer.encode("hello w</s><tool>") == [hello, space_w, 1, 2]
+    assert tokenizer.decode([hello, space_w, 1, 2]) == "hello w<tool>"  # control tokens are no text, user-defined are
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.chat_template) == (None, (1,), None)
+
+
+def test_bos_comes_once(tmp_path):
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", bos_token_id=0, add_bos_token=True))
+    hello = BYTE_LEVEL_TOKENS.index("hello")
+    assert tokenizer.encode("hello") == [0, hello]
+    assert tokenizer.encode("<s>hello") == [0, hello]
+    assert tokenizer.encode("<s>hello", add_special_tokens=False) == [0, hello]
+    assert tokenizer.encode("hello", add_special_tokens=False) == [hello]
+    assert tokenizer.encode("") == [0]
+
+
+def test_end_of_turn_is_an_end_token(tmp_path):
+    assert load_tokenizer(write_gguf(tmp_path / "a.gguf", eos_token_id=1, eot_token_id=2)).eos_token_ids == (1, 2)
+    assert load_tokenizer(write_gguf(tmp_path / "b.gguf", eos_token_id=1, eot_token_id=1)).eos_token_ids == (1,)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"kind": "llama"}, ["'llama'", "'gpt2'"]),
+        ({"kind": "bert"}, ["'bert'", "'gpt2'"]),
+        ({"pre": "falcon"}, ["'falcon'", "gpt-2, gpt2, qwen2, smollm"]),
+        ({"eos_token_id": 100_000}, ["eos_token_id", "100000"]),
+        ({"eos_token_id": "two"}, ["eos_token_id", "'two'", "int"]),
+    ],
+)
+def test_a_wrong_key_is_named(tmp_path, keys, words):
+    path = write_gguf(tmp_path / "wrong.gguf", **keys)
+    with pytest.raises(ValueError) as caught:
+        load_tokenizer(path)
+    assert all(word in str(caught.value) for word in ["wrong.gguf", *words])
+
+
+def test_sentencepiece_kind_is_named(shared_data):
+    with pytest.raises(ValueError, match=r"llama-spm\.gguf.*'llama'"):
+        load_tokenizer(shared_data / "tokenizers" / "ggml-vocab-llama-spm.gguf")
+
+
+def test_a_torn_file_is_an_error_wherever_it_tears(tmp_path):
+    whole = write_gguf(tmp_path / "whole.gguf").read_bytes()
+    torn = tmp_path / "torn.gguf"
+    for twentieth in range(20):
+        torn.write_bytes(whole[: len(whole) * twentieth // 20])
+        with pytest.raises(ValueError, match=r"torn\.gguf"):
+            load_tokenizer(torn)
+
+
+@pytest.mark.parametrize("at", [8, 16, 24])  # number of tensors, number of entries, length of the first key
+def test_sizes_that_lie_are_an_error(tmp_path, at):
+    content = bytearray(write_gguf(tmp_path / "m.gguf").read_bytes())
+    content[at : at + 8] = (2**62).to_bytes(8, "little")
+    lying = tmp_path / "lying.gguf"
+    lying.write_bytes(content)
+    if at == 8:  # tensors are none of the tokenizer's business
+        assert load_tokenizer(lying).encode("hello") == [BYTE_LEVEL_TOKENS.index("hello")]
+    else:
+        with pytest.raises(ValueError, match=r"lying\.gguf"):
+            load_tokenizer(lying)

@@ -1,0 +1,107 @@
+"""``tokenizer.json``: who adds BOS, which tokens end a text, and what is said when a file is wrong."""
+
+import json
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models
+
+from jaxinfer.tokenizers import load_tokenizer
+from tests.vocabularies import BYTE_LEVEL_TOKENS, write_byte_fallback_json, write_byte_level_json
+
+HELLO = BYTE_LEVEL_TOKENS.index("hello")
+
+
+@pytest.mark.parametrize("adds_bos", [True, False], ids=["post-processor adds", "post-processor does not"])
+@pytest.mark.parametrize("says_add", [True, False], ids=["config adds", "config says nothing"])
+def test_bos_comes_once(tmp_path, adds_bos, says_add):
+    config = {"bos_token": "<s>"} | ({"add_bos_token": True} if says_add else {})
+    tokenizer = load_tokenizer(write_byte_fallback_json(tmp_path, decoder="sequence", adds_bos=adds_bos, **config))
+    plain = tokenizer.encode("he", add_special_tokens=False)
+    spelled = tokenizer.encode("<s>he", add_special_tokens=False)
+    assert 1 not in plain
+    assert spelled.count(1) == 1
+    wanted = adds_bos or says_add
+    assert tokenizer.encode("he") == ([1, *plain] if wanted else plain)
+    assert tokenizer.encode("<s>he") == spelled
+    assert tokenizer.encode("") == ([1] if wanted else [])
+
+
+def test_end_tokens_of_the_generation_config_come_first(tmp_path):
+    folder = write_byte_level_json(tmp_path, eos_token={"content": "</s>", "lstrip": False})
+    assert load_tokenizer(folder).eos_token_ids == (1,)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 1, 5]}))
+    assert load_tokenizer(folder).eos_token_ids == (5, 1)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 7}))
+    assert load_tokenizer(folder).eos_token_ids == (7,)
+
+
+def test_special_tokens_map_is_the_last_resort(tmp_path):
+    folder = write_byte_level_json(tmp_path)
+    assert load_tokenizer(folder).eos_token_ids == ()
+    (folder / "special_tokens_map.json").write_text('{"eos_token": "</s>", "bos_token": {"content": "<s>"}}')
+    assert (load_tokenizer(folder).eos_token_ids, load_tokenizer(folder).bos_token_id) == ((1,), 0)
+
+
+def test_chat_template_default_of_several(tmp_path):
+    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]
+    assert load_tokenizer(write_byte_level_json(tmp_path, chat_template=named)).chat_template == "yes"
+
+
+def test_special_tokens_are_no_text(tmp_path):
+    tokenizer = load_tokenizer(write_byte_level_json(tmp_path))
+    assert tokenizer.encode("</s>hello<tool>") == [1, HELLO, 2]
+    assert tokenizer.decode([0, HELLO, 1, 2]) == "hello<tool>"
+    assert tokenizer.token_text(1) == "</s>"
+
+
+def test_tokenizer_json_comes_before_tokenizer_model(tmp_path):
+    write_byte_level_json(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"never opened")
+    assert load_tokenizer(tmp_path).encode("hello") == [HELLO]
+
+
+@pytest.mark.parametrize("token_id", [-1, len(BYTE_LEVEL_TOKENS)])
+def test_ids_outside_are_named(tmp_path, token_id):
+    tokenizer = load_tokenizer(write_byte_level_json(tmp_path))
+    for call in (tokenizer.decode, tokenizer.text_stream):
+        with pytest.raises(ValueError, match=rf"{token_id}.*{len(BYTE_LEVEL_TOKENS) - 1}"):
+            call([HELLO, token_id])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("tokenizer.json", "{", "tokenizer.json"),
+        ("tokenizer.json", "{}", "tokenizer.json"),
+        ("tokenizer_config.json", "[]", "object"),
+        ("tokenizer_config.json", "{", "JSON"),
+        ("tokenizer_config.json", '{"eos_token": 3}', "eos_token"),
+        ("tokenizer_config.json", '{"eos_token": "<gone>"}', "<gone>"),
+        ("tokenizer_config.json", '{"add_bos_token": "yes"}', "add_bos_token"),
+        ("tokenizer_config.json", '{"chat_template": 3}', "chat_template"),
+        ("generation_config.json", '{"eos_token_id": "two"}', "eos_token_id"),
+        ("generation_config.json", '{"eos_token_id": [-1]}', "eos_token_id"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path, name, content, word):
+    folder = write_byte_level_json(tmp_path)
+    (folder / name).write_text(content)
+    with pytest.raises(ValueError) as caught:
+        load_tokenizer(folder)
+    assert word in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_an_unknown_decoder_is_named(tmp_path):
+    inner = tokenizers.Tokenizer(models.WordLevel(vocab={"a": 0}, unk_token="a"))
+    inner.decoder = decoders.WordPiece()
+    inner.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"WordPiece.*ByteLevel"):
+        load_tokenizer(tmp_path)
+
+
+def test_no_tokenizer_names_what_was_looked_for(tmp_path):
+    for path in (tmp_path, tmp_path / "gone", tmp_path / "gone.gguf"):
+        with pytest.raises(ValueError, match=r"tokenizer\.json.*tokenizer\.model.*\.gguf"):
+            load_tokenizer(path)
