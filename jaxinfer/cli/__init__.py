@@ -1,0 +1,33 @@
+"""The command line: ``jaxinfer generate`` and ``jaxinfer info``.
+
+It only reads options, calls the Python API and prints. Nothing here imports jax before a command needs it, so that
+``--help`` and a mistyped option answer at once.
+"""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from jaxinfer.cli.generate import generate
+from jaxinfer.cli.info import info
+
+# Tracebacks are for faults of the program; rich would print the arrays in every frame of one.
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(generate)
+app.command()(info)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"jaxinfer {version('jaxinfer')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Run open-weight language models of the Mistral family with JAX."""

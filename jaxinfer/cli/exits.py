@@ -1,0 +1,69 @@
+"""How the program ends: exit codes, one line for what the user can mend, warnings in readable form.
+
+Only values that came from the user are guarded. A ValueError out of the middle of a run is a fault of the program, and
+its traceback is worth more than a tidy line.
+"""
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+PROMPT_FAILED = 1
+USAGE = 2
+INTERRUPTED = 128 + 2
+"""What a shell reports of a program that SIGINT ended."""
+CLOSED_PIPE = 128 + 13
+"""What a shell reports of a program that SIGPIPE ended, as other programs in front of ``| head`` are."""
+
+_PACKAGES = ("jaxinfer", "checkpoints", "pallas_kernels")
+
+
+def print_error(message: str) -> None:
+    """One error for the user, on stderr."""
+    print(f"error: {message}", file=sys.stderr)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """A ValueError of the block is a value that the user gave: prints it and ends with ``USAGE``."""
+    try:
+        yield
+    except ValueError as error:
+        print_error(str(error))
+        raise typer.Exit(USAGE) from error
+
+
+@contextmanager
+def clean_end() -> Iterator[None]:
+    """Around a whole command: the project's warnings go to stderr; Ctrl-C and a reader that left end it quietly."""
+    handler = _LinesOnStderr(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in _PACKAGES]
+    for logger in loggers:
+        logger.addHandler(handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a model may write what the terminal's encoding does not have
+    try:
+        yield
+        sys.stdout.flush()  # here, where a closed pipe is still expected, and not when the interpreter ends
+    except KeyboardInterrupt as interrupt:
+        print("\ninterrupted", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from interrupt
+    except BrokenPipeError as error:
+        # The interpreter flushes stdout once more on its way out; give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(CLOSED_PIPE) from error
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+class _LinesOnStderr(logging.Handler):
+    """Writes to whatever stderr is at that moment: a live progress bar replaces it to keep lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)

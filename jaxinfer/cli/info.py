@@ -1,0 +1,114 @@
+"""``jaxinfer info``: what a model is and what it takes, from its headers alone."""
+
+import json as json_format
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jaxinfer.cli.exits import clean_end, usage_errors
+from jaxinfer.config import ModelConfig
+from jaxinfer.weights import weight_shapes
+
+_BYTES_PER_ELEMENT = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """The numbers that decide where a model fits.
+
+    Attributes:
+        model: what the user typed.
+        layout: how the files are arranged, or ``preset``.
+        path: where they lie; None for a preset.
+        config: the shape.
+        num_parameters: numbers in all weights.
+        dtype: what the bytes are counted for.
+        weight_bytes: bytes of all weights on the device.
+        kv_bytes_per_token: bytes of the KV cache for one token in all layers.
+    """
+
+    model: str
+    layout: str
+    path: str | None
+    config: ModelConfig
+    num_parameters: int
+    dtype: str
+    weight_bytes: int
+    kv_bytes_per_token: int
+
+
+def info(
+    model: Annotated[str, typer.Argument(help="A folder, a .gguf file, the name of a preset, or a Hugging Face id.")],
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16: what the bytes are counted for.")] = "bfloat16",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show a model's architecture, parameters and bytes without loading its weights.
+
+    A preset needs no weights for this. A Hugging Face id that is not in the local cache is downloaded first.
+    """
+    with clean_end():
+        with usage_errors():
+            found = describe(model, dtype)
+        print(json_format.dumps(asdict(found)) if json else _as_table(found))
+
+
+def describe(model: str, dtype: str) -> ModelInfo:
+    """Look at a model.
+
+    Args:
+        model: a folder, a GGUF file, the name of a preset, or a Hugging Face id.
+        dtype: ``float32`` or ``bfloat16``.
+
+    Raises:
+        ValueError: there is no such model, its files are not what they should be, or the dtype is another one.
+    """
+    if dtype not in _BYTES_PER_ELEMENT:
+        raise ValueError(f"dtype is {dtype!r}; it must be {' or '.join(map(repr, _BYTES_PER_ELEMENT))}")
+    layout, path, config = _find(model)
+    num_parameters = sum(prod(shape) for shape in weight_shapes(config).values())
+    return ModelInfo(
+        model=model,
+        layout=layout,
+        path=path,
+        config=config,
+        num_parameters=num_parameters,
+        dtype=dtype,
+        weight_bytes=num_parameters * _BYTES_PER_ELEMENT[dtype],
+        kv_bytes_per_token=config.kv_elements_per_token * _BYTES_PER_ELEMENT[dtype],
+    )
+
+
+def _find(model: str) -> tuple[str, str | None, ModelConfig]:
+    from checkpoints import PRESETS, locate, open_checkpoint  # these import the hub's client, which --help need not
+
+    if model in PRESETS and not Path(model).exists():
+        return "preset", None, PRESETS[model]
+    checkpoint = open_checkpoint(locate(model))
+    return checkpoint.layout, str(checkpoint.path), checkpoint.config
+
+
+def _as_table(found: ModelInfo) -> str:
+    rows: Mapping[str, object] = {
+        "model": found.model,
+        "layout": found.layout if found.path is None else f"{found.layout}, {found.path}",
+        **asdict(found.config),
+        "windows": _windows(found.config),
+        "parameters": f"{found.num_parameters:,}",
+        f"weights, {found.dtype}": f"{found.weight_bytes:,} bytes ({found.weight_bytes / 2**30:.2f} GiB)",
+        f"KV cache, {found.dtype}": f"{found.kv_bytes_per_token:,} bytes per token",
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+
+
+def _windows(config: ModelConfig) -> str:
+    """The windows of all layers in a few words."""
+    kinds = set(config.windows)
+    if len(kinds) > 1:
+        return ", ".join("none" if window is None else str(window) for window in config.windows)
+    (window,) = kinds
+    return "none" if window is None else f"{window} in every layer"

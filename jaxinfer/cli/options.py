@@ -1,0 +1,94 @@
+"""The options of ``jaxinfer generate``: name, type and help of each, so that the command reads as a list of them.
+
+Values are checked where they are used (``SamplingParams``, the loader, the engine), so the command line and the Python
+API refuse the same things in the same words.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_PROMPTS, _SAMPLING, _ENGINE, _OUTPUT = "Prompts", "Sampling", "Engine", "Output"
+
+Model = Annotated[
+    str,
+    typer.Option(help="A folder, a .gguf file, the name of a preset, or a Hugging Face id.", rich_help_panel=_ENGINE),
+]
+Prompt = Annotated[
+    list[str] | None,
+    typer.Option(help="A prompt; may be given several times.", rich_help_panel=_PROMPTS),
+]
+PromptsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A UTF-8 file with one prompt per line; - reads stdin. A blank line is a prompt that fails.",
+        allow_dash=True,
+        rich_help_panel=_PROMPTS,
+    ),
+]
+Chat = Annotated[bool, typer.Option("--chat", help="Send each prompt as a user's message.", rich_help_panel=_PROMPTS)]
+System = Annotated[
+    str | None, typer.Option(help="The system message before each prompt of --chat.", rich_help_panel=_PROMPTS)
+]
+TokenIds = Annotated[
+    bool,
+    typer.Option(
+        "--token-ids",
+        help="The prompts are token ids, separated by commas or spaces; a model of random weights takes no text.",
+        rich_help_panel=_PROMPTS,
+    ),
+]
+
+MaxTokens = Annotated[int, typer.Option(help="Tokens to generate for each prompt.", rich_help_panel=_SAMPLING)]
+MinTokens = Annotated[int, typer.Option(help="Tokens before which nothing ends the output.", rich_help_panel=_SAMPLING)]
+Temperature = Annotated[
+    float, typer.Option(help="Divides the logits; 0 takes the most likely token.", rich_help_panel=_SAMPLING)
+]
+TopK = Annotated[int, typer.Option(help="Keep the k most likely tokens; 0: all.", rich_help_panel=_SAMPLING)]
+TopP = Annotated[
+    float, typer.Option(help="Keep the most likely tokens of this probability together.", rich_help_panel=_SAMPLING)
+]
+MinP = Annotated[
+    float,
+    typer.Option(help="Drop tokens less likely than this times the most likely.", rich_help_panel=_SAMPLING),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Seed of every prompt's draws. Without it each prompt has its own.", rich_help_panel=_SAMPLING),
+]
+IgnoreEos = Annotated[
+    bool, typer.Option("--ignore-eos", help="Go on after the model's end tokens.", rich_help_panel=_SAMPLING)
+]
+StopTokenId = Annotated[
+    list[int] | None,
+    typer.Option(help="A further token that ends the output; may be given several times.", rich_help_panel=_SAMPLING),
+]
+
+Dtype = Annotated[
+    str,
+    typer.Option(help="float32, bfloat16, or auto: float32 on a CPU and bfloat16 elsewhere.", rich_help_panel=_ENGINE),
+]
+MaxModelLen = Annotated[
+    int | None,
+    typer.Option(help="The longest prompt and output together, in tokens.", rich_help_panel=_ENGINE),
+]
+NumKvPages = Annotated[
+    int | None,
+    typer.Option(help="Pages of the KV cache. Without it: what the memory allows.", rich_help_panel=_ENGINE),
+]
+MaxNumSeqs = Annotated[
+    int | None,
+    typer.Option(
+        help="Prompts that run at the same time. Without it: all of them, at most 32. Fewer start faster.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+LoadFormat = Annotated[
+    str,
+    typer.Option(help="auto reads the weights; random draws them, for a preset.", rich_help_panel=_ENGINE),
+]
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per prompt and line.", rich_help_panel=_OUTPUT)
+]

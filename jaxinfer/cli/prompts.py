@@ -1,0 +1,116 @@
+"""The prompts of one run: where each came from, for messages, and what the engine is given for it."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxinfer.llm import LLM, Prompt
+
+_STDIN = "-"
+
+
+@dataclass(frozen=True)
+class UserPrompt:
+    """A prompt as the user gave it.
+
+    Attributes:
+        text: what was typed.
+        place: where, such as ``line 3 of questions.txt``.
+    """
+
+    text: str
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptForm:
+    """How the text of every prompt of a run is to be read.
+
+    Attributes:
+        chat: it is a user's message, for the model's chat template.
+        system: the system message before it; with ``chat`` only.
+        token_ids: it is a list of token ids.
+
+    Raises:
+        ValueError: two of these contradict each other.
+    """
+
+    chat: bool
+    system: str | None
+    token_ids: bool
+
+    def __post_init__(self) -> None:
+        if self.chat and self.token_ids:
+            raise ValueError("--chat needs text and --token-ids gives ids; choose one")
+        if self.system is not None and not self.chat:
+            raise ValueError("--system goes with --chat")
+
+    def check_model(self, llm: "LLM") -> None:
+        """Refuses a model that can take no prompt of this form.
+
+        Raises:
+            ValueError: it has no chat template.
+        """
+        if self.chat and (llm.tokenizer is None or llm.tokenizer.chat_template is None):
+            raise ValueError("this model has no chat template; leave out --chat")
+
+    def engine_prompt(self, llm: "LLM", text: str) -> "Prompt":
+        """What ``LLM.generate`` takes for this text.
+
+        Raises:
+            ValueError: the text is empty or no list of ids, or the chat template refuses it.
+        """
+        if not text:
+            raise ValueError("the prompt is empty; at least one token is needed")
+        if self.token_ids:
+            return {"prompt_token_ids": _parse_ids(text)}
+        if self.chat:
+            system = [] if self.system is None else [{"role": "system", "content": self.system}]
+            return llm.chat_prompt([*system, {"role": "user", "content": text}])
+        return text
+
+
+def gather_prompts(texts: Sequence[str] | None, file: Path | None) -> list[UserPrompt]:
+    """The prompts of ``--prompt`` or those of ``--prompts-file``, in their order.
+
+    Lines are taken as they are, without their line ends, blank ones too: the n-th result belongs to the n-th line.
+
+    Raises:
+        ValueError: both are given or neither, or the file cannot be read or has no line.
+    """
+    if texts and file:
+        raise ValueError("--prompt and --prompts-file are both given; choose one")
+    if file:
+        return _read_lines(file)
+    if texts:
+        return [UserPrompt(text, f"prompt {number}") for number, text in enumerate(texts, start=1)]
+    raise ValueError("there is no prompt; give --prompt TEXT or --prompts-file FILE (- is stdin)")
+
+
+def _read_lines(file: Path) -> list[UserPrompt]:
+    name = "stdin" if str(file) == _STDIN else str(file)
+    try:
+        raw = sys.stdin.buffer.read() if str(file) == _STDIN else file.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"the prompts file {name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"the prompts file {name} is not UTF-8: byte {error.start} is {raw[error.start]:#x}"
+        ) from error
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    if lines == [""]:
+        raise ValueError(f"the prompts file {name} has no prompt")
+    return [UserPrompt(line, f"line {number} of {name}") for number, line in enumerate(lines, start=1)]
+
+
+def _parse_ids(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.replace(",", " ").split()]
+    except ValueError:
+        raise ValueError(
+            f"the prompt is {text!r}; with --token-ids it must be ids separated by commas or spaces"
+        ) from None

@@ -1,0 +1,392 @@
+"""The command line: real models, real engine, the whole program from its arguments to its exit code."""
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from math import isclose, prod
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from checkpoints.safetensors_source import SafetensorsSource
+from jaxinfer.cli import app
+from jaxinfer.cli.exits import clean_end
+from jaxinfer.cli.generate import stream_one
+from jaxinfer.cli.progress import ProgressBar
+from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
+from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, Totals, print_speed
+from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from jaxinfer.sampling_params import SamplingParams
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+SMALL_ENGINE = ["--max-num-seqs", "1", "--max-model-len", "256"]
+GREEDY = ["--temperature", "0"]
+LINES = ["Once upon a time", "", "Tom and Lily went to the park", "once " * 300]
+"""The second has no token and the last is longer than ``SMALL_ENGINE`` allows."""
+
+
+def jaxinfer(*arguments, stdin=None):
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+
+
+def process(code, *arguments, **options):
+    """A fresh interpreter; nothing of it is left buffered by settings of the test run."""
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], text=True, **options)
+
+
+@pytest.fixture(scope="module")
+def stories(shared_data):
+    return ["generate", "--model", shared_data / "stories260K-hf", *SMALL_ENGINE, *GREEDY]
+
+
+@pytest.fixture(scope="module")
+def json_run(stories, tmp_path_factory):
+    """One run over good and bad prompts, looked at by several tests."""
+    file = tmp_path_factory.mktemp("prompts") / "prompts.txt"
+    file.write_text("\n".join(LINES) + "\n")
+    return SimpleNamespace(file=file, result=jaxinfer(*stories, "--prompts-file", file, "--max-tokens", 20, "--json"))
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_json_gives_one_object_for_each_line_in_their_order(json_run):
+    found = [json.loads(line) for line in json_run.result.stdout.splitlines()]
+    assert [answer["prompt"] for answer in found] == LINES
+    assert all(
+        answer.keys() == {"prompt", "text", "token_ids", "finish_reason", "metrics", "error"} for answer in found
+    )
+
+
+def test_a_prompt_that_fails_is_named_and_the_others_are_answered(json_run):
+    found = [json.loads(line) for line in json_run.result.stdout.splitlines()]
+    assert json_run.result.exit_code == 1
+    for answer in (found[0], found[2]):
+        assert (answer["error"], answer["finish_reason"], len(answer["token_ids"])) == (None, "length", 20)
+        assert answer["text"]
+    for answer in (found[1], found[3]):
+        assert (answer["text"], answer["token_ids"], answer["finish_reason"]) == ("", [], "error")
+        assert answer["metrics"] is None
+    assert "empty" in found[1]["error"]
+    assert "256" in found[3]["error"]
+    errors = [line for line in json_run.result.stderr.splitlines() if line.startswith("error: ")]
+    assert sorted(errors) == [
+        f"error: line 2 of {json_run.file}: {found[1]['error']}",
+        f"error: line 4 of {json_run.file}: {found[3]['error']}",
+    ]
+
+
+def test_the_times_of_an_answer_belong_together(json_run):
+    metrics = json.loads(json_run.result.stdout.splitlines()[0])["metrics"]
+    assert metrics["ttft"] > 0
+    assert metrics["tpot"] > 0
+    # The 19 tokens after the first; what the engine does after the last one takes no part of a second.
+    assert isclose(metrics["seconds"], metrics["ttft"] + 19 * metrics["tpot"], rel_tol=1e-3)
+
+
+def test_streamed_text_is_the_text_of_the_json_and_of_another_engine(json_run, stories, shared_data):
+    found = json.loads(json_run.result.stdout.splitlines()[0])
+    streamed = jaxinfer(*stories, "--prompt", LINES[0], "--max-tokens", 20)
+    assert streamed.exit_code == 0, streamed.stderr
+    assert streamed.stdout == found["text"] + "\n"
+    assert (shared_data / "stories260K-greedy-200.txt").read_text().startswith(LINES[0] + found["text"])
+    assert re.fullmatch(
+        r"\d+ prompt tokens, 20 output tokens, first after \d+\.\d+ s, then \d+\.\d tokens per second\n",
+        streamed.stderr,
+    )
+
+
+# ---- how answers are written -----------------------------------------------------------------------------------------
+
+START, FIRST, END = 100.0, 100.5, 102.5
+"""Times of a made-up request of five tokens: 0.5 s to the first, then 4 in 2 s."""
+
+
+def output_of(text, *, delta="", num_tokens=5, error=None):
+    """What the engine gives for a request of 3 prompt tokens, in the middle or at the end."""
+    metrics = RequestMetrics(START, START, FIRST if num_tokens else None, END, num_tokens)
+    completion = CompletionOutput(0, text, [*range(num_tokens)], "error" if error else "length", delta)
+    return RequestOutput("0", None, [7, 8, 9], [completion], True, None if error else metrics, error)
+
+
+def test_text_is_on_stdout_before_the_next_piece_is_there(capsys):
+    def stream(prompts, params):
+        assert prompts == ["Hello"]
+        for text, delta in (("a", "a"), ("a b", " b"), ("a b", "")):
+            yield output_of(text, delta=delta)
+            assert capsys.readouterr() == (delta, "")
+
+    llm = SimpleNamespace(tokenizer=object(), stream=stream)
+    form = PromptForm(chat=False, system=None, token_ids=False)
+    assert stream_one(llm, UserPrompt("Hello", "prompt 1"), form, SamplingParams())
+    expected = "3 prompt tokens, 5 output tokens, first after 0.500 s, then 2.0 tokens per second\n"
+    assert capsys.readouterr() == ("\n", expected)
+
+
+def test_no_rate_is_told_where_there_is_none(capsys):
+    print_speed(output_of("a", num_tokens=1))
+    print_speed(output_of("", num_tokens=0))
+    assert capsys.readouterr().err == (
+        "3 prompt tokens, 1 output tokens, first after 0.500 s\n3 prompt tokens, 0 output tokens\n"
+    )
+
+
+def test_results_that_come_in_any_order_are_written_in_order_as_early_as_possible(capsys):
+    prompts = [UserPrompt(f"Say {number}", f"line {number} of x") for number in range(4)]
+    results = OrderedResults(4, ResultWriter(as_json=False, as_ids=False), ProgressBar("Generating"))
+    written = []
+    for position in (2, 0, 3, 1):
+        output = output_of("", error="too long", num_tokens=0) if position == 3 else output_of(f"text {position}")
+        results.add(position, Result(prompts[position], output))
+        written.append(capsys.readouterr())
+    blocks = [f"==> line {i} of x: Say {i}\ntext {i}\n\n" for i in range(3)]
+    assert [out for out, _ in written] == ["", blocks[0], "", blocks[1] + blocks[2]]
+    assert [err for _, err in written] == ["", "", "", "error: line 3 of x: too long\n"]
+    assert results.totals == Totals(num_prompts=4, num_failed=1, num_output_tokens=15)
+
+
+def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
+    ResultWriter(as_json=False, as_ids=True).write(Result(UserPrompt("1 2", "prompt 1"), output_of("")))
+    assert capsys.readouterr().out == "==> prompt 1: 1 2\n0 1 2 3 4\n\n"
+
+
+# ---- what is refused before any weight is read -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--temperature", "-1"], "temperature is -1.0"),
+        (["--temperature", "nan"], "temperature is nan"),
+        (["--top-p", "0"], "top_p is 0.0"),
+        (["--min-p", "1.5"], "min_p is 1.5"),
+        (["--top-k", "-2"], "top_k is -2"),
+        (["--max-tokens", "-1"], "max_tokens is -1"),
+        (["--min-tokens", "200"], "max_tokens, which is 128"),
+        (["--seed", "-1"], "seed is -1"),
+        (["--stop-token-id", "-5"], "-5"),
+        (["--model", "no/such/model.gguf"], "'no/such/model.gguf'"),
+        (["--load-format", "warm"], "'warm'"),
+        (["--chat", "--token-ids"], "--token-ids"),
+        (["--system", "Be brief."], "--system"),
+        (["--prompts-file", "-"], "--prompts-file"),
+    ],
+)
+def test_a_bad_value_is_one_line_and_exit_code_2(arguments, named):
+    result = jaxinfer("generate", "--prompt", "Hello", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert named in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["info"], ["generate", "--prompt", "Hello", "--model"]])
+def test_a_foreign_file_is_named(command, tmp_path):
+    file = tmp_path / "notes.gguf"
+    file.write_text("This is no model, though it is long enough to hold a header.")
+    result = jaxinfer(*command, file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {file}: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_unknown_option_and_a_word_for_a_number_have_exit_code_2():
+    assert jaxinfer("generate", "--no-such-option").exit_code == 2
+    assert jaxinfer("generate", "--prompt", "Hello", "--max-tokens", "many").exit_code == 2
+
+
+def test_generate_without_a_prompt_says_how_to_give_one():
+    result = jaxinfer("generate")
+    assert result.exit_code == 2
+    assert "--prompts-file" in result.stderr
+
+
+# ---- prompts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"one\r\ntwo", ["one", "two"]),
+        (b"\xef\xbb\xbfone\n", ["one"]),  # the mark with which Windows begins a UTF-8 file
+        (b" one \n\ntwo\n\n", [" one ", "", "two", ""]),
+        ("a\u2028b\x0cc\n".encode(), ["a\u2028b\x0cc"]),  # line ends to str.splitlines, but not to an editor
+        (b"\n", None),
+        (b"", None),
+    ],
+)
+def test_lines_of_a_prompts_file(raw, expected, tmp_path):
+    file = tmp_path / "prompts"
+    file.write_bytes(raw)
+    if expected is None:
+        with pytest.raises(ValueError, match=f"{file} has no prompt"):
+            gather_prompts(None, file)
+    else:
+        found = gather_prompts(None, file)
+        assert [prompt.text for prompt in found] == expected
+        assert [prompt.place for prompt in found] == [f"line {i + 1} of {file}" for i in range(len(expected))]
+
+
+def test_a_prompts_file_that_cannot_be_read_is_named(tmp_path):
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"ok\n\xff\xfe")
+    with pytest.raises(ValueError, match=rf"{binary} is not UTF-8: byte 3 is 0xff"):
+        gather_prompts(None, binary)
+    with pytest.raises(ValueError, match=f"{tmp_path / 'absent'} cannot be read: No such file"):
+        gather_prompts(None, tmp_path / "absent")
+
+
+def test_prompts_are_read_from_stdin(monkeypatch):
+    result = jaxinfer("generate", "--prompts-file", "-", "--model", "nowhere.gguf", stdin="")
+    assert result.stderr == "error: the prompts file stdin has no prompt\n"
+
+
+def test_token_ids_are_separated_by_commas_or_spaces():
+    form = PromptForm(chat=False, system=None, token_ids=True)
+    assert form.engine_prompt(None, "1, 22 333,4") == {"prompt_token_ids": [1, 22, 333, 4]}
+    with pytest.raises(ValueError, match="'1 b'"):
+        form.engine_prompt(None, "1 b")
+
+
+def test_chat_puts_the_system_message_before_the_users():
+    seen = []
+    llm = SimpleNamespace(chat_prompt=seen.append)
+    PromptForm(chat=True, system="Be brief.", token_ids=False).engine_prompt(llm, "Who?")
+    PromptForm(chat=True, system=None, token_ids=False).engine_prompt(llm, "Why?")
+    assert seen == [
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}],
+        [{"role": "user", "content": "Why?"}],
+    ]
+
+
+def test_chat_with_a_model_without_a_template_is_refused():
+    form = PromptForm(chat=True, system=None, token_ids=False)
+    for tokenizer in (None, SimpleNamespace(chat_template=None)):
+        with pytest.raises(ValueError, match="no chat template"):
+            form.check_model(SimpleNamespace(tokenizer=tokenizer))
+    form.check_model(SimpleNamespace(tokenizer=SimpleNamespace(chat_template="{{ messages }}")))
+
+
+# ---- info ------------------------------------------------------------------------------------------------------------
+
+
+def count_in_header(file):
+    """Numbers in a safetensors file: 8 bytes of length, then JSON with the shape of every tensor."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def test_info_counts_what_the_file_holds_and_reads_no_tensor(monkeypatch):
+    def read(*arguments):
+        raise AssertionError("a tensor was read")
+
+    monkeypatch.setattr(SafetensorsSource, "read", read)
+    folder = FIXTURES / "tiny_mistral"
+    written = json.loads((folder / "config.json").read_text())
+    result = jaxinfer("info", folder, "--dtype", "float32", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    count = count_in_header(folder / "model.safetensors")
+    assert (found["layout"], found["num_parameters"], found["weight_bytes"]) == ("huggingface", count, 4 * count)
+    assert found["kv_bytes_per_token"] == (
+        written["num_hidden_layers"] * 2 * written["num_key_value_heads"] * written["head_dim"] * 4
+    )
+    assert found["config"]["windows"] == [written["sliding_window"]] * written["num_hidden_layers"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "num_parameters", "kv_elements"),
+    [
+        ("mistral-7b-v0.1", 7_241_732_096, 32 * 2 * 8 * 128),  # the count that its model card gives
+        ("smollm2-135m", 134_515_008, 30 * 2 * 3 * 64),
+    ],
+)
+def test_info_of_a_preset_needs_no_weights(preset, num_parameters, kv_elements):
+    found = json.loads(jaxinfer("info", preset, "--json").stdout)
+    assert (found["layout"], found["path"], found["dtype"]) == ("preset", None, "bfloat16")
+    assert (found["num_parameters"], found["weight_bytes"]) == (num_parameters, 2 * num_parameters)
+    assert found["kv_bytes_per_token"] == 2 * kv_elements
+    table = jaxinfer("info", preset).stdout
+    assert f"{num_parameters:,}" in table
+    assert f"{2 * kv_elements:,} bytes per token" in table
+
+
+def test_info_refuses_a_dtype_that_it_does_not_know():
+    result = jaxinfer("info", "smollm2-135m", "--dtype", "int4")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: dtype is 'int4'; it must be 'float32' or 'bfloat16'\n"
+
+
+# ---- the program as a whole ------------------------------------------------------------------------------------------
+
+
+def test_version():
+    assert jaxinfer("--version").stdout == f"jaxinfer {version('jaxinfer')}\n"
+
+
+@pytest.mark.parametrize("arguments", ["['--help']", "['generate', '--help']", "['info', 'smollm2-135m']"])
+def test_jax_is_imported_only_where_it_is_needed(arguments):
+    code = (
+        "import sys; from jaxinfer.cli import app\n"
+        f"app({arguments}, standalone_mode=False); sys.exit('jax' in sys.modules)"
+    )
+    running = process(code, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 0, stderr
+
+
+WRITE_FOR_EVER = """
+import typer
+from jaxinfer.cli.exits import clean_end
+app = typer.Typer(pretty_exceptions_enable=False)
+
+@app.command()
+def write():
+    with clean_end():
+        while True:
+            print("word", flush=True)
+
+app()
+"""
+
+
+def test_a_reader_that_leaves_ends_it_without_a_traceback():
+    running = process(WRITE_FOR_EVER, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout.readline() == "word\n"
+    running.stdout.close()
+    assert running.stderr.read() == ""
+    assert running.wait(timeout=60) == 128 + signal.SIGPIPE
+
+
+def test_ctrl_c_ends_it_without_a_traceback():
+    running = process(WRITE_FOR_EVER, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout.readline() == "word\n"
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=60)
+    assert stderr == "\ninterrupted\n"
+    assert running.returncode == 128 + signal.SIGINT
+
+
+def test_text_beyond_the_terminals_encoding_does_not_end_it():
+    code = "from jaxinfer.cli.exits import clean_end\nwith clean_end(): print('caf\\u00e9 \\u2603')"
+    running = process(code, stdout=subprocess.PIPE, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    stdout, _ = running.communicate(timeout=60)
+    assert (running.returncode, stdout) == (0, "caf? ?\n")
+
+
+def test_warnings_of_the_project_are_lines_on_stderr_and_no_handler_stays(capsys):
+    for _ in range(2):
+        with clean_end():
+            logging.getLogger("jaxinfer.loading").warning("the cache holds %d tokens", 7)
+            logging.getLogger("jaxinfer.loading").info("not shown")
+    assert capsys.readouterr().err == "warning: the cache holds 7 tokens\n" * 2
