@@ -1,1 +1,27 @@
-"""jaxinfer: an inference engine for open-weight language models of the Mistral family in JAX."""
+"""jaxinfer: an inference engine for open-weight language models of the Mistral family in JAX.
+
+``from jaxinfer import LLM, SamplingParams`` is all that most programs need. The names are imported when they are asked
+for, since importing any module of the package runs this one first, and the host's modules and ``--help`` do without jax.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxinfer.llm import LLM
+    from jaxinfer.outputs import RequestOutput
+    from jaxinfer.sampling_params import SamplingParams
+
+__all__ = ["LLM", "RequestOutput", "SamplingParams"]
+
+_MODULES = {
+    "LLM": "jaxinfer.llm",
+    "RequestOutput": "jaxinfer.outputs",
+    "SamplingParams": "jaxinfer.sampling_params",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -70,9 +70,11 @@ ALLOWED = {
         "jaxinfer.scheduler",
         "jaxinfer.tokenizers.*",
     ],
+    "jaxinfer.limits": ["jaxinfer.config", "jaxinfer.kv_cache", "jaxinfer.weights"],
     "checkpoints.*": ["checkpoints.*", "jaxinfer.config", "jaxinfer.weights"],
     "jaxinfer.loading": [
         "checkpoints.*",
+        "jaxinfer.limits",
         "jaxinfer.config",
         "jaxinfer.engine",
         "jaxinfer.kv_cache",

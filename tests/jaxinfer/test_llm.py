@@ -1,0 +1,178 @@
+"""The Python API: one output for each prompt, in order, and nothing that one prompt contains harms another."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jaxinfer.llm import LLM
+from jaxinfer.sampling_params import SamplingParams
+from tests.engines import greedy
+
+
+@pytest.fixture(scope="module")
+def stories(shared_data: Path) -> LLM:
+    return LLM(shared_data / "stories260K-hf", max_num_seqs=4, max_chunk_tokens=32, max_model_len=128)
+
+
+@pytest.fixture
+def llm(stories: LLM) -> Iterator[LLM]:
+    """The model with nothing running; nothing may run after the test either."""
+    pages = stories.engine.scheduler.num_free_pages
+    yield stories
+    assert not stories.engine.has_unfinished
+    assert stories.engine.scheduler.num_free_pages == pages
+
+
+def text_of(llm: LLM, prompt: str, params: SamplingParams) -> str:
+    [output] = llm.generate(prompt, params)
+    return output.outputs[0].text
+
+
+def test_outputs_are_one_to_one_with_prompts_and_in_their_order(llm: LLM) -> None:
+    prompts = ["Once upon a time", "Lily", "The dog ran", "One day", "Tom had a", "He saw", "She"]
+    params = [greedy(20 - 2 * i) for i in range(len(prompts))]  # the last prompts end first
+    outputs = llm.generate(prompts, params)
+    assert [output.prompt for output in outputs] == prompts
+    for output, prompt, wanted in zip(outputs, prompts, params, strict=True):
+        assert output.outputs[0].text == text_of(llm, prompt, wanted)
+        assert len(output.outputs[0].token_ids) == wanted.max_tokens
+        assert output.prompt_token_ids == llm.tokenizer.encode(prompt)
+
+
+def test_text_and_its_ids_give_the_same(llm: LLM) -> None:
+    ids = llm.tokenizer.encode("Once upon a time")
+    by_text, by_ids = llm.generate(["Once upon a time", {"prompt_token_ids": ids}], greedy(10))
+    assert by_text.outputs[0].text == by_ids.outputs[0].text
+    assert by_ids.prompt is None
+
+
+def test_prompt_and_text_read_on(llm: LLM) -> None:
+    [output] = llm.generate("Once upon a time", greedy(6))
+    whole = llm.tokenizer.decode(output.prompt_token_ids + output.outputs[0].token_ids)
+    assert "Once upon a time" + output.outputs[0].text == whole
+
+
+def test_a_stream_joins_to_the_text(llm: LLM) -> None:
+    prompts = ["Once upon a time", "Lily and Tom"]
+    whole = [output.outputs[0].text for output in llm.generate(prompts, greedy(30))]
+    joined: dict[str, str] = {}
+    for output in llm.stream(prompts, greedy(30)):
+        joined[output.request_id] = joined.get(output.request_id, "") + output.outputs[0].delta
+        assert output.outputs[0].text == joined[output.request_id]
+    assert list(joined.values()) == whole
+
+
+def test_leaving_a_stream_ends_its_requests(llm: LLM) -> None:
+    stream = llm.stream(["Once upon a time", "Lily"], greedy(60))
+    next(stream)
+    assert llm.engine.has_unfinished
+    stream.close()
+    assert not llm.engine.has_unfinished
+
+
+def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(llm: LLM) -> None:
+    bad = {
+        1: ("", "the prompt is empty"),
+        2: ({"prompt_token_ids": []}, "empty prompt"),
+        3: ({"prompt_token_ids": [1, 512]}, "512; a token id"),
+        4: ({"prompt_token_ids": [1] * 129}, "prompt of 129 tokens and max_model_len is 128"),
+        5: ({"token_ids": [1]}, "it must be text or"),
+        6: (17, "it must be text or"),
+    }
+    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(8)]
+    outputs = llm.generate(prompts, greedy(5))
+    good = text_of(llm, "Once upon a time", greedy(5))
+    for i, output in enumerate(outputs):
+        assert output.finished
+        if i in bad:
+            assert bad[i][1] in output.error
+            assert (output.outputs[0].text, output.outputs[0].finish_reason) == ("", "error")
+        else:
+            assert (output.error, output.outputs[0].text) == (None, good)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [("", "the prompt is empty"), ({"prompt_token_ids": [-1]}, "-1; a token id"), ({}, "it must be text or")],
+)
+def test_a_single_bad_prompt_raises(llm: LLM, prompt: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        llm.generate(prompt, greedy(5))
+
+
+def test_parameters_are_one_for_all_or_one_for_each(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="3 prompts and 2 sampling_params"):
+        llm.generate(["a", "b", "c"], [greedy(1)] * 2)
+    assert llm.generate([], greedy(1)) == []
+
+
+def test_metrics_tell_when_things_happened(llm: LLM) -> None:
+    [output] = llm.generate("Once upon a time", greedy(10))
+    metrics = output.metrics
+    assert metrics.arrival_time <= metrics.first_scheduled_time <= metrics.first_token_time <= metrics.finished_time
+    assert metrics.num_generated_tokens == 10
+    assert metrics.ttft == metrics.first_token_time - metrics.arrival_time
+    assert metrics.tpot == pytest.approx((metrics.finished_time - metrics.first_token_time) / 9)
+
+
+def test_chat_needs_a_template(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="template"):
+        llm.chat([{"role": "user", "content": "Hello"}])
+
+
+def test_a_preset_with_random_weights_takes_ids_only() -> None:
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
+    llm = LLM("smollm2-135m", load_format="random", **limits)
+    [output] = llm.generate({"prompt_token_ids": [1, 2, 3]}, greedy(4))
+    assert len(output.outputs[0].token_ids) == 4
+    assert output.outputs[0].text == ""
+    with pytest.raises(ValueError, match="no tokenizer"):
+        llm.generate("text", greedy(1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dtype": "float16"}, "dtype is 'float16'"),
+        ({"max_model_len": 513}, "max_model_len is 513; this model takes at most 512"),
+        ({"max_model_len": 0}, "max_model_len is 0"),
+        ({"num_kv_pages": 0}, "num_kv_pages is 0"),
+        ({"max_num_seqs": 0}, "max_num_seqs is 0"),
+        ({"page_size": 0}, "page_size is 0"),
+        ({"max_chunk_tokens": 20}, "multiple of block_q"),
+        ({"load_format": "random"}, "random weights need the name of a preset"),
+        ({"load_format": "dummy"}, "load_format is 'dummy'"),
+    ],
+)
+def test_bad_limits_are_refused_with_the_value(shared_data: Path, arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LLM(shared_data / "stories260K-hf", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"temperature": -0.1}, "temperature is -0.1"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": float("inf")}, "temperature is inf"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"top_p": 0}, "top_p is 0"),
+        ({"top_p": 1.01}, "top_p is 1.01"),
+        ({"top_p": float("nan")}, "top_p is nan"),
+        ({"min_p": -0.1}, "min_p is -0.1"),
+        ({"top_k": -2}, "top_k is -2"),
+        ({"top_k": 1.5}, "top_k is 1.5"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"max_tokens": True}, "max_tokens is True"),
+        ({"min_tokens": -1}, "min_tokens is -1"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens is 5, above max_tokens, which is 4"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"stop_token_ids": "12"}, "stop_token_ids is '12'"),
+        ({"stop_token_ids": [-1]}, "is -1"),
+    ],
+)
+def test_bad_sampling_parameters_are_refused_with_the_value(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SamplingParams(**arguments)

