@@ -1,7 +1,7 @@
 """jaxinfer: an inference engine for open-weight language models of the Mistral family in JAX.
 
 ``from jaxinfer import LLM, SamplingParams`` is all that most programs need. The names are imported when they are asked
-for, since importing any module of the package runs this one first, and the host's modules and ``--help`` do without jax.
+for: importing any module of the package runs this one first, and the host's modules and ``--help`` do without jax.
 """
 
 from importlib import import_module

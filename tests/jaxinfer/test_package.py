@@ -1,0 +1,18 @@
+"""What ``import jaxinfer`` offers."""
+
+import pytest
+
+import jaxinfer
+from jaxinfer.llm import LLM
+from jaxinfer.outputs import RequestOutput
+from jaxinfer.sampling_params import SamplingParams
+
+
+def test_the_names_that_programs_need_are_in_the_package():
+    assert jaxinfer.__all__ == ["LLM", "RequestOutput", "SamplingParams"]
+    assert (jaxinfer.LLM, jaxinfer.RequestOutput, jaxinfer.SamplingParams) == (LLM, RequestOutput, SamplingParams)
+
+
+def test_another_name_is_an_attribute_error_as_in_any_module():
+    with pytest.raises(AttributeError, match="has no attribute 'Engine'"):
+        jaxinfer.Engine  # noqa: B018
