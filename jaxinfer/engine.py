@@ -88,6 +88,8 @@ class Engine:
             ValueError: the prompt is empty, too long for the model or the cache, or has an id outside the vocabulary; a
                 stop token is outside it; the id is in use; a text without a tokenizer. Nothing was queued then.
         """
+        if not isinstance(params, SamplingParams):
+            raise ValueError(f"the sampling parameters are {params!r}; they must be a SamplingParams")
         token_ids = self._encode(prompt) if isinstance(prompt, str) else self._checked_ids("prompt", prompt)
         eos = frozenset() if params.ignore_eos else self._eos_token_ids
         room = max(self._config.max_model_len - len(token_ids), 0)

@@ -1,9 +1,10 @@
 """The Python API, in the shape that users of vLLM know: ``LLM(model).generate(prompts, params)``."""
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from jaxinfer.chat_template import render_chat
 from jaxinfer.loading import LoadFormat, build_engine, open_model
@@ -12,9 +13,10 @@ from jaxinfer.sampling_params import SamplingParams
 
 
 class TokensPrompt(TypedDict):
-    """A prompt given as token ids."""
+    """A prompt given as token ids; ``prompt`` may say which text they stand for, and is only handed back."""
 
     prompt_token_ids: Sequence[int]
+    prompt: NotRequired[str]
 
 
 Prompt = str | TokensPrompt
@@ -22,7 +24,7 @@ Message = Mapping[str, Any]
 
 
 class LLM:
-    """A model, ready to generate: weights on the device and every program compiled.
+    """A model, ready to generate: weights on the device and every program compiled. Not thread-safe.
 
     Args:
         model: a directory (Hugging Face's or Mistral's layout), a GGUF file, a preset's name, or a Hugging Face id.
@@ -68,6 +70,7 @@ class LLM:
         )
         runner.warm_up(progress)
         self._request_ids = map(str, itertools.count())
+        self._inboxes: dict[str, deque[RequestOutput]] = {}
 
     def generate(
         self,
@@ -134,7 +137,7 @@ class LLM:
         if self.tokenizer is None:
             raise ValueError("the model has no tokenizer, so it cannot chat; give token ids to generate")
         text = render_chat(self.tokenizer, messages)
-        return {"prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)}
+        return {"prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False), "prompt": text}
 
     def _run(
         self,
@@ -146,26 +149,48 @@ class LLM:
         single = isinstance(prompts, str | Mapping)
         listed = cast(Sequence[Prompt], [prompts] if single else prompts)
         params = _one_for_each(sampling_params, len(listed))
+        # Several calls may be under way, each in the middle of its stream. Whichever steps the engine hands on what is
+        # for the others.
+        inbox: deque[RequestOutput] = deque()
         unfinished: set[str] = set()
         try:
             for prompt, wanted in zip(listed, params, strict=True):
                 request_id = next(self._request_ids)
                 try:
-                    self.engine.add_request(request_id, _content(prompt), wanted, stream=stream)
+                    self._add(request_id, prompt, wanted, stream)
                 except ValueError as error:
                     if single:
                         raise
                     yield _refusal(request_id, prompt, error)
                 else:
+                    self._inboxes[request_id] = inbox
                     unfinished.add(request_id)
             while unfinished:
-                for output in self.engine.step():
+                if not inbox:
+                    for output in self.engine.step():
+                        self._inboxes[output.request_id].append(output)
+                while inbox:
+                    output = inbox.popleft()
                     if output.finished:
-                        unfinished.discard(output.request_id)
+                        self._forget(output.request_id, unfinished)
                     yield output
         finally:  # the caller stopped early, or something failed: leave nothing running
-            for request_id in unfinished:
+            for request_id in list(unfinished):
                 self.engine.abort(request_id)
+                self._forget(request_id, unfinished)
+
+    def _add(self, request_id: str, prompt: Prompt, params: SamplingParams, stream: bool) -> None:
+        if isinstance(prompt, str):
+            self.engine.add_request(request_id, prompt, params, stream=stream)
+        elif isinstance(prompt, Mapping) and "prompt_token_ids" in prompt:
+            token_ids, text = prompt["prompt_token_ids"], prompt.get("prompt")
+            self.engine.add_request(request_id, token_ids, params, prompt_text=text, stream=stream)
+        else:
+            raise ValueError(f"a prompt is {prompt!r}; it must be text or {{'prompt_token_ids': [...]}}")
+
+    def _forget(self, request_id: str, unfinished: set[str]) -> None:
+        unfinished.discard(request_id)
+        del self._inboxes[request_id]
 
 
 def _one_for_each(
@@ -178,14 +203,6 @@ def _one_for_each(
             f"there are {num_prompts} prompts and {len(sampling_params)} sampling_params; give one for each"
         )
     return sampling_params
-
-
-def _content(prompt: Prompt) -> str | Sequence[int]:
-    if isinstance(prompt, str):
-        return prompt
-    if not isinstance(prompt, Mapping) or "prompt_token_ids" not in prompt:
-        raise ValueError(f"a prompt is {prompt!r}; it must be text or {{'prompt_token_ids': [...]}}")
-    return prompt["prompt_token_ids"]
 
 
 def _refusal(request_id: str, prompt: Prompt, error: ValueError) -> RequestOutput:

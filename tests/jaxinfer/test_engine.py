@@ -134,9 +134,10 @@ def test_an_abort_at_any_step_frees_all_and_harms_nobody(num_steps: int) -> None
         ([True], greedy(1), r"True; a token id"),
         ([1], greedy(1, stop_token_ids=[VOCAB_SIZE]), "stop_token_ids has 97"),
         ("text", greedy(1), "no tokenizer"),
+        ([1], {"max_tokens": 1}, "must be a SamplingParams"),
     ],
 )
-def test_a_bad_request_is_refused_and_the_others_go_on(prompt: object, params: SamplingParams, message: str) -> None:
+def test_a_bad_request_is_refused_and_the_others_go_on(prompt: object, params: object, message: str) -> None:
     engine = fake_engine()
     engine.add_request("good", [1, 2], greedy(8))
     engine.step()

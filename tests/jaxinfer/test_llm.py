@@ -1,5 +1,6 @@
 """The Python API: one output for each prompt, in order, and nothing that one prompt contains harms another."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,26 @@ def test_leaving_a_stream_ends_its_requests(llm: LLM) -> None:
     assert llm.engine.has_unfinished
     stream.close()
     assert not llm.engine.has_unfinished
+
+
+def test_streams_consumed_in_turns_each_get_their_own(llm: LLM) -> None:
+    """One stream's steps also bring the tokens of the others: they must reach whom they are for."""
+    expected = [text_of(llm, prompt, greedy(n)) for prompt, n in (("Once upon a time", 12), ("Lily", 25))]
+    streams = [llm.stream("Once upon a time", greedy(12)), llm.stream("Lily", greedy(25))]
+    texts = ["", ""]
+    for outputs in itertools.zip_longest(*streams):
+        for i, output in enumerate(outputs):
+            texts[i] += output.outputs[0].delta if output else ""
+    assert texts == expected
+
+
+def test_generate_inside_a_stream_harms_neither(llm: LLM) -> None:
+    expected = [text_of(llm, prompt, greedy(12)) for prompt in ("Once upon a time", "Lily")]
+    text = ""
+    for output in llm.stream("Once upon a time", greedy(12)):
+        text += output.outputs[0].delta
+        assert text_of(llm, "Lily", greedy(12)) == expected[1]
+    assert text == expected[0]
 
 
 def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(llm: LLM) -> None:
