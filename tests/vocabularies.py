@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gguf
 import pytest
+import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
@@ -75,6 +76,22 @@ def write_byte_fallback_json(folder: Path, *, decoder: str, adds_bos: bool = Tru
     if adds_bos:
         inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return _write(folder, inner, config)
+
+
+def train_sentencepiece(folder: Path) -> Path:
+    """A directory with a ``tokenizer.model`` as the library trains by default: it drops all leading spaces."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["hello head he lo hell hole", "a bed, a deal. the old ball"] * 20),
+        model_prefix=str(folder / "tokenizer"),
+        model_type="bpe",
+        vocab_size=300,
+        byte_fallback=True,
+        user_defined_symbols=["\u2581", "\u2581\u2581"],
+        remove_extra_whitespaces=True,
+        minloglevel=2,
+    )
+    return folder
 
 
 def _write(folder: Path, inner: tokenizers.Tokenizer, config: dict[str, object]) -> Path:

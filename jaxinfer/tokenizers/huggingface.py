@@ -92,7 +92,8 @@ class HuggingFaceTokenizer:
 
     def _num_unsettled(self, held: Sequence[int]) -> int:
         """The library reads a run of byte tokens as a whole, across special tokens: one bad byte spoils all of it."""
-        return len(held) if self._is_special(held[-1]) or self._is_byte(held[-1]) else 0
+        goes_on = self._is_byte(held[-1]) or self._is_special(held[-1])
+        return len(held) if goes_on and self._is_byte(held[0]) else 0
 
 
 def _is_byte_level(decoder: Any) -> bool:

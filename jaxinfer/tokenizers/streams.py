@@ -56,9 +56,9 @@ class ByteStream:
 class WindowStream:
     """Text of tokens that are text, of which only runs of byte tokens depend on their neighbours.
 
-    What a token adds is the decoder's own word: its text after the last token that gave text, less that token's text.
-    One token of context is enough, since all that a decoder of this kind remembers is whether text has begun (it drops
-    the leading space of the first word) and an open run of bytes, which is held here.
+    What a token adds is the decoder's own word: its text after the last tokens that gave text, less the text of these.
+    That much context is enough, since all that a decoder of this kind remembers is whether text has begun (it drops the
+    leading space of the first word) and an open run of bytes, which is held here.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class WindowStream:
         self._num_unsettled = num_unsettled
         self._is_special = is_special
         self._is_byte = is_byte
-        self._before: list[int] = []  # one id that is not special, and special ones behind it
+        self._before: list[int] = []
         self._before_text = ""
         self._held: list[int] = []
         for token_id in _tail_from_last(context, self._is_word):
@@ -97,16 +97,18 @@ class WindowStream:
         return self._decode([*self._before, *ids])[len(self._before_text) :]
 
     def _move_context(self, settled: Sequence[int]) -> None:
-        """A token without text of its own replaces the context only while no text has begun: a lone first space.
+        """The context is the shortest end of ``settled`` that has text; while no text has begun, a lone first space.
 
-        Special tokens behind it stay with it: they may be what ended a run of bytes.
+        Special tokens inside it stay: they may be what ended a run of bytes.
         """
-        after = _tail_from_last(settled, lambda token_id: not self._is_special(token_id))
-        if self._is_special(after[0]):  # nothing but special tokens
-            return
-        after_text = self._decode(after)
-        if after_text or not self._before_text:
-            self._before, self._before_text = list(after), after_text
+        starts = [i for i, token_id in enumerate(settled) if not self._is_special(token_id)]
+        for start in reversed(starts):
+            text = self._decode(settled[start:])
+            if text:
+                self._before, self._before_text = list(settled[start:]), text
+                return
+        if starts and not self._before_text:
+            self._before = list(settled)
 
     def _is_word(self, token_id: int) -> bool:
         if self._is_special(token_id) or self._is_byte(token_id):

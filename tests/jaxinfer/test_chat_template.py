@@ -138,6 +138,30 @@ def test_what_would_not_end_is_ended(template, monkeypatch):
     assert time.monotonic() - begin < 10
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in 'a' * 60 %}{% endfor %}",
+        "{% for i in 'a' * 60 if false %}{% endfor %}",
+        "{% macro f() %}{% endmacro %}" + "{{ f() }}" * 60,
+        "{{ messages" + " | list" * 60 + " }}",
+        "{% set ns = namespace(n=1) %}" + "{% set ns.n = ns.n ~ 1 %}" * 60,
+    ],
+    ids=["rounds", "rounds passed over", "calls", "filters", "joints"],
+)
+def test_steps_are_counted(template, monkeypatch):
+    assert render(template) is not None
+    monkeypatch.setattr(chat_template, "_MAX_STEPS", 50)
+    with pytest.raises(ValueError, match="more than 50 steps"):
+        render(template)
+
+
+def test_time_is_bounded(monkeypatch):
+    monkeypatch.setattr(chat_template, "_MAX_SECONDS", -1.0)
+    with pytest.raises(ValueError, match="seconds"):
+        render("{% for m in messages %}{% endfor %}")
+
+
 def test_a_long_conversation_is_within_the_bounds():
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% if loop.last %}.{% endif %}{% endfor %}"
     messages = [{"role": "user", "content": "word " * 200}] * 2_000

@@ -4,7 +4,7 @@ Reports that this file answers: tokens decoded one by one gave U+FFFD in Chinese
 leading space of a word was lost or stripped twice; held-back text was lost at the end.
 """
 
-from itertools import chain
+from itertools import chain, product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxinfer.detokenizer import IncrementalDetokenizer
 from jaxinfer.tokenizers import load_tokenizer
-from tests.vocabularies import smollm2_path, write_byte_fallback_json, write_byte_level_json
+from tests.vocabularies import smollm2_path, train_sentencepiece, write_byte_fallback_json, write_byte_level_json
 
 SNIPPETS = [
     "👩‍👩‍👧",
@@ -31,12 +31,17 @@ SNIPPETS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["spm", "smollm2", "byte-level json", "byte-fallback json", "metaspace json"])
+@pytest.fixture(
+    scope="module",
+    params=["spm", "spm as trained by default", "smollm2", "byte-level json", "byte-fallback json", "metaspace json"],
+)
 def tokenizer(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vocabulary")
     match request.param:
         case "spm":
             return load_tokenizer(request.getfixturevalue("shared_data") / "stories260K-hf")
+        case "spm as trained by default":
+            return load_tokenizer(train_sentencepiece(folder))
         case "smollm2":
             return load_tokenizer(smollm2_path())
         case "byte-level json":
@@ -84,6 +89,30 @@ def test_joined_deltas_are_the_decode_of_the_whole(tokenizer, data):
 
     assert "".join(deltas) == expected
     assert detokenizer.text == expected
+
+
+def ids_that_meet(tokenizer) -> list[int]:
+    """One id of every part that the text of a neighbour can hang on."""
+    spelled = {tokenizer.token_text(token_id): token_id for token_id in range(tokenizer.vocab_size)}
+    lead, follow = ("<0xC3>", "<0xA9>") if "<0xC3>" in spelled else ("Ã", "©")
+    space = "\u2581" if "\u2581" in spelled else "Ġ"
+    word = "h" if "h" in spelled else "\u2581h"
+    return [spelled[part] for part in (lead, follow, space, word) if part in spelled] + list(
+        tokenizer.eos_token_ids or (0,)
+    )
+
+
+def test_all_short_sequences(tokenizer):
+    """Every order of a word, a space, the two bytes of a character and a special token, and every end of the prompt."""
+    meeting = ids_that_meet(tokenizer)
+    assert len(meeting) >= 5
+    for ids in chain.from_iterable(product(meeting, repeat=length) for length in range(1, 5)):
+        whole = tokenizer.decode(ids)
+        for end in range(len(ids)):
+            detokenizer = IncrementalDetokenizer(tokenizer, ids[:end])
+            deltas = [detokenizer.push([token_id]) for token_id in ids[end:]]
+            expected = without_shared_prefix(whole, tokenizer.decode(ids[:end]))
+            assert "".join(deltas) + detokenizer.finish() == expected, (ids, end)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
