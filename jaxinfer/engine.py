@@ -101,9 +101,9 @@ class Engine:
             max_new_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
             seed=self._seeds.getrandbits(_SEED_BITS) if params.seed is None else params.seed,
         )
-        self.scheduler.add(request)
         detokenizer = IncrementalDetokenizer(self._tokenizer, token_ids) if self._tokenizer is not None else None
         text = prompt if isinstance(prompt, str) else prompt_text
+        self.scheduler.add(request)  # last of what may fail: a refused request leaves nothing behind
         self._tracked[request_id] = _Tracked(request, text, detokenizer, stream, time.perf_counter())
 
     def abort(self, request_id: str) -> RequestOutput | None:
