@@ -104,6 +104,7 @@ class ModelRunner:
         forbidden = np.zeros((num_rows, sampler.mask_words(self._vocab_size)), np.uint32)
         for i, row in early:
             forbidden[i] = sampler.pack_token_mask(row.request.stop_token_ids, self._vocab_size)
+        forbidden.flags.writeable = False  # the device may read this memory while the step runs
         return forbidden
 
 
