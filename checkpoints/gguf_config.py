@@ -5,8 +5,8 @@ Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 
 from checkpoints.config_fields import Fields
 from checkpoints.description import Description, model_config, token_id
-from checkpoints.gguf_header import GGUFArray
 from checkpoints.gguf_source import GGUFSource
+from jaxinfer.gguf_header import GGUFArray
 
 _SUPPORTED = ("llama",)
 

@@ -1,6 +1,5 @@
 """Tensors of a GGUF file, dequantized one at a time by the ``gguf`` library."""
 
-import mmap
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -9,8 +8,8 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from checkpoints.gguf_header import GGUFTensor, read_header
 from checkpoints.tensor_source import ALL_ROWS, TensorInfo
+from jaxinfer.gguf_header import GGUFTensor, read_header
 
 _VALUES_AT_ONCE = 2**20
 
@@ -19,7 +18,7 @@ class GGUFSource:
     """The tensors and the metadata of one GGUF file; opening it reads only the header.
 
     Attributes:
-        metadata: numbers, strings and booleans by key; arrays as ``GGUFArray``, which keeps only their length.
+        metadata: numbers, strings and booleans by key; arrays as ``GGUFArray``, which leaves its items in the file.
 
     Raises:
         ValueError: the file is missing, truncated or foreign.
@@ -27,8 +26,8 @@ class GGUFSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._buffer = _map(path)
-        header = read_header(path, self._buffer)
+        header = read_header(path)
+        self._buffer = header.buffer
         self.metadata = header.metadata
         self._tensors = header.tensors
         self.infos: Mapping[str, TensorInfo] = {name: _info(tensor) for name, tensor in header.tensors.items()}
@@ -47,14 +46,6 @@ class GGUFSource:
             some = slice(start, start + step)
             values[some] = dequantize(packed[some], tensor.type)
         return values
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-        raise ValueError(f"{path}: not a GGUF file: {error}") from error
 
 
 def _info(tensor: GGUFTensor) -> TensorInfo:

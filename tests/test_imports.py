@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the leaves up: no module is allowed one that comes after it.
 ALLOWED = {
     "jaxinfer.config": [],
+    # One file is both checkpoint and vocabulary. Its format lies below the two packages that read it: one inside
+    # `checkpoints` would bring, with that package, every loader and the hub to whoever wants a tokenizer.
+    "jaxinfer.gguf_header": [],
     "jaxinfer.sampling_params": [],
     "jaxinfer.weights": ["jaxinfer.config"],
     "jaxinfer.request": ["jaxinfer.sampling_params"],
@@ -28,7 +31,7 @@ ALLOWED = {
         "jaxinfer.request",
         "jaxinfer.sampling_params",
     ],
-    "jaxinfer.tokenizers.*": ["jaxinfer.tokenizers.*"],
+    "jaxinfer.tokenizers.*": ["jaxinfer.gguf_header", "jaxinfer.tokenizers.*"],
     "jaxinfer.detokenizer": ["jaxinfer.tokenizers.*"],
     "jaxinfer.chat_template": ["jaxinfer.tokenizers.*"],
     "pallas_kernels.*": ["pallas_kernels.*"],
@@ -71,7 +74,7 @@ ALLOWED = {
         "jaxinfer.tokenizers.*",
     ],
     "jaxinfer.limits": ["jaxinfer.config", "jaxinfer.kv_cache", "jaxinfer.weights"],
-    "checkpoints.*": ["checkpoints.*", "jaxinfer.config", "jaxinfer.weights"],
+    "checkpoints.*": ["checkpoints.*", "jaxinfer.config", "jaxinfer.gguf_header", "jaxinfer.weights"],
     "jaxinfer.loading": [
         "checkpoints.*",
         "jaxinfer.limits",

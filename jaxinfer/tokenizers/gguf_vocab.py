@@ -11,7 +11,7 @@ import gguf
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-from jaxinfer.tokenizers.gguf_metadata import read_gguf_metadata
+from jaxinfer.gguf_header import GGUFArray, read_header
 from jaxinfer.tokenizers.huggingface import HuggingFaceTokenizer
 
 _QWEN2_SPLIT = (
@@ -101,7 +101,7 @@ class _Header:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._metadata = read_gguf_metadata(path)
+        self._metadata = read_header(path).metadata
 
     def optional[T](self, key: str, kind: type[T]) -> T | None:
         value = self._metadata.get(key)
@@ -116,10 +116,15 @@ class _Header:
         return value
 
     def items[T](self, name: str, kind: type[T]) -> list[T]:
-        items = self.value(name, list)
-        if not all(isinstance(item, kind) for item in items):
+        array = self.value(name, GGUFArray)
+        try:
+            items = array.items()
+        except ValueError as error:
+            raise ValueError(f"{self.path}: tokenizer.ggml.{name}: {error}") from error
+        wanted: list[T] = [item for item in items if isinstance(item, kind)]
+        if len(wanted) != len(items):
             raise ValueError(f"{self.path}: the items of tokenizer.ggml.{name} must be of type {kind.__name__}")
-        return items
+        return wanted
 
     def token_id(self, name: str, vocab_size: int) -> int | None:
         key = f"tokenizer.ggml.{name}_token_id"

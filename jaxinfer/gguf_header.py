@@ -2,8 +2,11 @@
 
 The ``gguf`` library has a reader, but that one trusts the file: an array that claims 2**60 entries makes it append to a
 list for ever, and it makes a NumPy object of each token of the vocabulary (2.4 s for 49,152 tokens; this walk takes
-0.1 s). A loader meets torn and foreign files, so here every step is checked against the end of the file, and arrays,
-which only tokenizers need, are stepped over. Types and block sizes are the library's.
+0.05 s). A loader meets torn and foreign files, so here every step is checked against the end of the file. Arrays, which
+only tokenizers need, are stepped over, and decoded when asked for. Types and block sizes are the library's.
+
+One file holds a checkpoint and a vocabulary: ``checkpoints`` and ``jaxinfer.tokenizers`` both read it through here, so
+that both say the same of a torn file, and neither imports the other.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
 """
@@ -11,8 +14,8 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 an
 import math
 import mmap
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,7 @@ from gguf.constants import (
 
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
+_LENGTH = struct.Struct("<Q")
 _SCALARS = {
     GGUFValueType.UINT8: "<B",
     GGUFValueType.INT8: "<b",
@@ -43,9 +47,40 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class GGUFArray:
-    """Stands for an array of the metadata: its length, not its entries."""
+    """An array of the metadata, left in the file: it is known to lie inside it, but not yet what its items are.
 
+    Attributes:
+        kind: the type of every item; never an array.
+        length: the number of items.
+        offset: of the first item's first byte, from the start of the file.
+    """
+
+    kind: GGUFValueType
     length: int
+    offset: int
+    _buffer: mmap.mmap = field(repr=False, compare=False)
+
+    def items(self) -> list[str | int | float | bool]:
+        """The items, decoded anew by each call.
+
+        Raises:
+            ValueError: a string is not UTF-8; the message does not name the file.
+        """
+        if self.kind is GGUFValueType.STRING:
+            return [*self._texts()]
+        code = _SCALARS[self.kind]
+        values = struct.unpack_from(f"<{self.length}{code[1]}", self._buffer, self.offset)
+        return [_plain(self.kind, value) for value in values]
+
+    def _texts(self) -> Iterator[str]:
+        buffer, end = self._buffer, self.offset
+        for i in range(self.length):
+            start = end + _LENGTH.size
+            end = start + _LENGTH.unpack_from(buffer, end)[0]
+            try:
+                yield buffer[start:end].decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"item {i} is not UTF-8: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -72,29 +107,46 @@ class GGUFTensor:
 
 @dataclass(frozen=True)
 class GGUFHeader:
-    """Metadata by key (numbers, strings, booleans, ``GGUFArray``) and tensors by name."""
+    """What the header says, and the file that it is about.
+
+    Attributes:
+        metadata: numbers, strings, booleans and ``GGUFArray`` by key.
+        tensors: where each lies, by name.
+        buffer: the whole file, mapped for as long as anything refers to it.
+    """
 
     metadata: Mapping[str, object]
     tensors: Mapping[str, GGUFTensor]
+    buffer: mmap.mmap
 
 
-def read_header(path: Path, buffer: mmap.mmap) -> GGUFHeader:
-    """Parses the header of the GGUF file that ``buffer`` maps.
+def read_header(path: Path) -> GGUFHeader:
+    """Maps the GGUF file at ``path`` and parses its header.
 
     Raises:
-        ValueError: the file is foreign, truncated or malformed; the message names it, and the key or tensor if known.
+        ValueError: the file is missing, foreign, truncated or malformed; the message names it, and the key or tensor
+            if known.
     """
+    buffer = _map(path)
     try:
         return _read_header(_Cursor(buffer))
     except ValueError as error:
         raise ValueError(f"{path}: not a whole GGUF file: {error}") from error
 
 
+def _map(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+        raise ValueError(f"{path}: not a GGUF file: {error}") from error
+
+
 class _Cursor:
     """A position in the file that refuses to go past its end."""
 
     def __init__(self, buffer: mmap.mmap) -> None:
-        self._buffer = buffer
+        self.buffer = buffer
         self.size = len(buffer)
         self.offset = 0
 
@@ -107,14 +159,23 @@ class _Cursor:
         return start
 
     def scalar(self, code: str) -> int | float | bool:
-        return struct.unpack_from(code, self._buffer, self.skip(struct.calcsize(code)))[0]
+        return struct.unpack_from(code, self.buffer, self.skip(struct.calcsize(code)))[0]
 
     def integer(self, code: str) -> int:
         return int(self.scalar(code))
 
     def text(self) -> str:
         start = self.skip(self.integer("<Q"))
-        return self._buffer[start : self.offset].decode("utf-8")
+        return self.buffer[start : self.offset].decode("utf-8")
+
+    def skip_texts(self, count: int) -> None:
+        """Steps over strings, each a length and its bytes, in one loop: a vocabulary has hundreds of thousands."""
+        buffer, offset, last = self.buffer, self.offset, self.size - _LENGTH.size
+        for i in range(count):
+            if offset > last:
+                raise ValueError(f"string {i} of {count} would begin at byte {offset} of {self.size}")
+            offset += _LENGTH.size + _LENGTH.unpack_from(buffer, offset)[0]
+        self.skip(offset - self.offset)
 
 
 def _read_header(cursor: _Cursor) -> GGUFHeader:
@@ -141,7 +202,7 @@ def _read_header(cursor: _Cursor) -> GGUFHeader:
         name: _place(name, shape, kind, data_start + offset, cursor.size)
         for name, (shape, kind, offset) in declared.items()
     }
-    return GGUFHeader(metadata, tensors)
+    return GGUFHeader(metadata, tensors, cursor.buffer)
 
 
 def _read_value(cursor: _Cursor, key: str) -> object:
@@ -150,7 +211,10 @@ def _read_value(cursor: _Cursor, key: str) -> object:
         return cursor.text()
     if kind is GGUFValueType.ARRAY:
         return _skip_array(cursor, key)
-    value = cursor.scalar(_SCALARS[kind])
+    return _plain(kind, cursor.scalar(_SCALARS[kind]))
+
+
+def _plain(kind: GGUFValueType, value: int | float | bool) -> int | float | bool:
     if kind is GGUFValueType.FLOAT32:
         # 1e-5 is meant where the file has the float32 next to it: take the shortest decimal that gives that float32.
         return float(str(np.float32(value)))
@@ -161,12 +225,12 @@ def _skip_array(cursor: _Cursor, key: str) -> GGUFArray:
     kind, length = _value_type(cursor, key), cursor.integer("<Q")
     if kind is GGUFValueType.ARRAY:
         raise ValueError(f"{key} is an array of arrays, which is not supported")
+    array = GGUFArray(kind, length, cursor.offset, cursor.buffer)
     if kind is GGUFValueType.STRING:
-        for _ in range(length):
-            cursor.skip(cursor.integer("<Q"))
+        cursor.skip_texts(length)
     else:
         cursor.skip(length * struct.calcsize(_SCALARS[kind]))
-    return GGUFArray(length)
+    return array
 
 
 def _value_type(cursor: _Cursor, key: str) -> GGUFValueType:
