@@ -160,7 +160,7 @@ def test_huge_logits_do_not_overflow():
 
 
 def test_masses_of_a_large_flat_vocabulary_add_up():
-    """A third of the tokens has 39 % of the mass. Sums over 2^18 tokens of nearly the largest mass must not overflow."""
+    """A third of the tokens has 39 % of the mass. Sums over 2^18 tokens near the largest mass must not overflow."""
     likely = np.arange(2**18) % 3 == 0
     kept = candidates(np.where(likely, 0, -0.25), make_params(2, top_p=np.array([0.38, 0.4])))
     np.testing.assert_array_equal(kept[0], likely)
