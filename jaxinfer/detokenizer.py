@@ -14,13 +14,14 @@ class IncrementalDetokenizer:
     another: the text keeps the space before its first word where the prompt has text, and has none after BOS alone. A
     prompt that ends inside a character leaves the whole character to the text.
 
+    An id without a token (see ``jaxinfer.tokenizers.protocol``) gives no text, in the prompt as in the output.
+
     A delta is settled: no later token changes it. What a token costs does not depend on how many came before it.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
-        """Raises ValueError for a token id outside the vocabulary."""
+        """Raises ValueError for a negative token id, or one that is no whole number."""
         self._stream = tokenizer.text_stream(prompt_token_ids)
-        self._vocab_size = tokenizer.vocab_size
         self._shown_by_prompt = self._stream.pending()
         self._parts: list[str] = []
 
@@ -33,10 +34,9 @@ class IncrementalDetokenizer:
         """The text that these tokens settle, often "" while a character is incomplete.
 
         Raises:
-            ValueError: a token id is outside the vocabulary; then none of ``token_ids`` has been taken.
+            ValueError: a token id is negative or no whole number; then none of ``token_ids`` has been taken.
         """
-        checked = checked_token_ids(token_ids, self._vocab_size)
-        return self._emit("".join(map(self._stream.push, checked)))
+        return self._emit("".join(map(self._stream.push, checked_token_ids(token_ids))))
 
     def finish(self) -> str:
         """The text that was held back, as it reads now that no further token comes. To be called once, at the end."""

@@ -57,16 +57,19 @@ def write_byte_level_json(folder: Path, **config: object) -> Path:
     return _write(folder, inner, config)
 
 
-def write_byte_fallback_json(folder: Path, *, decoder: str, adds_bos: bool = True, **config: object) -> Path:
+def write_byte_fallback_json(
+    folder: Path, *, decoder: str, adds_bos: bool = True, gap: int = 0, **config: object
+) -> Path:
     """A directory as a converted Llama has it: text tokens with U+2581 for a space, byte tokens for the rest.
 
-    ``decoder``: "sequence" (Replace, ByteFallback, Fuse, Strip) or "metaspace".
+    ``decoder``: "sequence" (Replace, ByteFallback, Fuse, Strip) or "metaspace". ``gap``: so many ids after those of the
+    byte tokens have no token.
     """
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     merges = [("h", "e"), ("\u2581", "he"), ("l", "o")]
     letters = ["\u2581", *"abcdehlo.", "\ufffd", "é"]
-    tokens = ["<unk>", "<s>", "</s>", *byte_tokens, *letters, *("".join(pair) for pair in merges)]
-    vocab = {token: i for i, token in enumerate(tokens)}
+    first, then = ["<unk>", "<s>", "</s>", *byte_tokens], [*letters, *("".join(pair) for pair in merges)]
+    vocab = {token: i for i, token in enumerate(first)} | {token: i for i, token in enumerate(then, len(first) + gap)}
     inner = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True))
     inner.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]

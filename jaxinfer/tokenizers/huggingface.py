@@ -47,7 +47,8 @@ class HuggingFaceTokenizer:
         added = inner.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self._is_byte_level = _is_byte_level(inner.decoder)
-        self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self._known_ids = frozenset(inner.get_vocab(with_added_tokens=True).values())
+        self.vocab_size = max(self._known_ids, default=-1) + 1
         self.bos_token_id = bos_token_id
         self.eos_token_ids = eos_token_ids
         self.chat_template = chat_template
@@ -64,17 +65,19 @@ class HuggingFaceTokenizer:
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return self._inner.decode(checked_token_ids(token_ids, self.vocab_size), skip_special_tokens=True)
+        return self._inner.decode(self._known(token_ids), skip_special_tokens=True)
 
     def token_text(self, token_id: int) -> str:
-        checked_token_ids([token_id], self.vocab_size)
-        return self._inner.id_to_token(token_id) or ""  # ids may have gaps
+        return "".join(self._inner.id_to_token(known) or "" for known in self._known([token_id]))
 
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
-        context = checked_token_ids(context, self.vocab_size)
         if self._is_byte_level:
-            return ByteStream(self._token_bytes, context)
-        return WindowStream(self.decode, self._num_unsettled, self._is_special, self._is_byte, context)
+            return ByteStream(self._known, self._token_bytes, context)
+        return WindowStream(self._known, self.decode, self._num_unsettled, self._is_special, self._is_byte, context)
+
+    def _known(self, token_ids: Sequence[int]) -> list[int]:
+        """The ids that have a token: of those below ``vocab_size`` not all, since a vocabulary may have gaps."""
+        return [token_id for token_id in checked_token_ids(token_ids) if token_id in self._known_ids]
 
     def _token_bytes(self, token_id: int) -> bytes:
         if token_id in self._special_ids:

@@ -1,4 +1,10 @@
-"""What the engine needs of a tokenizer, whatever file its vocabulary came from."""
+"""What the engine needs of a tokenizer, whatever file its vocabulary came from.
+
+A model's embedding is often padded beyond its tokenizer's vocabulary (Qwen2: 151,936 rows for some 151,650 tokens), and
+a vocabulary may have gaps. So a prompt or a sample may hold an id that the model knows and the tokenizer does not. Such
+an id has no text: decoding goes on as if it were not there. A negative id, or one that is no whole number, is a
+ValueError that names it, wherever ids are taken.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,14 +17,22 @@ class TextStream(Protocol):
     """
 
     def push(self, token_id: int) -> str:
-        """The text that is settled by this token: no later token can change it. Often "", when bytes are missing."""
+        """The text that is settled by this token: no later token can change it. Often "", when bytes are missing.
+
+        An id that the vocabulary does not have settles nothing and changes nothing. Raises ValueError for what is no
+        id, and has not taken it then.
+        """
 
     def pending(self) -> str:
         """The text of what is held back, as it reads if no further token comes."""
 
 
 class Tokenizer(Protocol):
-    """Encodes and decodes; knows its special tokens and, where the model has one, its chat template."""
+    """Encodes and decodes; knows its special tokens and, where the model has one, its chat template.
+
+    Attributes:
+        vocab_size: one more than the highest id that has a token; the model's own may be larger.
+    """
 
     vocab_size: int
     bos_token_id: int | None
@@ -34,16 +48,19 @@ class Tokenizer(Protocol):
         """
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of ``token_ids``; special tokens give none. Bytes that are not UTF-8 become U+FFFD.
+        """Text of ``token_ids``; special tokens and ids without a token give none. Bytes not UTF-8 become U+FFFD.
 
-        Raises ValueError for an id outside the vocabulary, and names it.
+        Raises ValueError for what is no id.
         """
 
     def token_text(self, token_id: int) -> str:
-        """How the vocabulary spells one token, special ones included (a chat template needs BOS and EOS so)."""
+        """How the vocabulary spells one token, special ones included (a chat template needs BOS and EOS so).
+
+        "" for an id without a token. Raises ValueError for what is no id.
+        """
 
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
         """A stream that goes on after ``context``, whose settled text it has given already.
 
-        Raises ValueError for an id outside the vocabulary.
+        Raises ValueError for what is no id.
         """

@@ -50,16 +50,20 @@ class SentencePieceTokenizer:
         return [self.bos_token_id, *ids] if self._add_bos and self.bos_token_id is not None else ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return self._processor.decode(checked_token_ids(token_ids, self.vocab_size))
+        return self._processor.decode(self._known(token_ids))
 
     def token_text(self, token_id: int) -> str:
-        checked_token_ids([token_id], self.vocab_size)
-        return self._processor.id_to_piece(token_id)
+        return "".join(map(self._processor.id_to_piece, self._known([token_id])))
 
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
-        context = checked_token_ids(context, self.vocab_size)
         processor = self._processor
-        return WindowStream(self.decode, self._num_unsettled, processor.is_control, processor.is_byte, context)
+        return WindowStream(
+            self._known, self.decode, self._num_unsettled, processor.is_control, processor.is_byte, context
+        )
+
+    def _known(self, token_ids: Sequence[int]) -> list[int]:
+        """The ids that have a token."""
+        return [token_id for token_id in checked_token_ids(token_ids) if token_id < self.vocab_size]
 
     def _encode_with_control_tokens(self, text: str) -> list[int]:
         if not self._control_ids:

@@ -8,6 +8,9 @@ tokens are made of, and holds exactly what a later token could change.
 import codecs
 from collections.abc import Callable, Sequence
 
+type Known = Callable[[Sequence[int]], list[int]]
+"""Of some ids those that have a token; ValueError for what is no id."""
+
 
 def incomplete_utf8_tail(data: bytes) -> int:
     """Number of bytes (0 to 3) at the end of ``data`` that begin a UTF-8 character without ending it."""
@@ -29,15 +32,16 @@ class ByteStream:
     At most three bytes are held.
     """
 
-    def __init__(self, token_bytes: Callable[[int], bytes], context: Sequence[int]) -> None:
+    def __init__(self, known: Known, token_bytes: Callable[[int], bytes], context: Sequence[int]) -> None:
         """``token_bytes`` gives a token's bytes, none for a special token."""
+        self._known = known
         self._token_bytes = token_bytes
         self._held = b""
-        for token_id in _tail_from_last(context, self._is_whole_text):
+        for token_id in _tail_from_last(known(context), self._is_whole_text):
             self.push(token_id)
 
     def push(self, token_id: int) -> str:
-        data = self._held + self._token_bytes(token_id)
+        data = self._held + b"".join(map(self._token_bytes, self._known([token_id])))
         text, consumed = codecs.utf_8_decode(data, "replace", False)
         self._held = data[consumed:]
         return text
@@ -63,6 +67,7 @@ class WindowStream:
 
     def __init__(
         self,
+        known: Known,
         decode: Callable[[Sequence[int]], str],
         num_unsettled: Callable[[Sequence[int]], int],
         is_special: Callable[[int], bool],
@@ -70,6 +75,7 @@ class WindowStream:
         context: Sequence[int],
     ) -> None:
         """``num_unsettled``: how many of the held ids, at their end, a later id could still change."""
+        self._known = known
         self._decode = decode
         self._num_unsettled = num_unsettled
         self._is_special = is_special
@@ -77,11 +83,14 @@ class WindowStream:
         self._before: list[int] = []
         self._before_text = ""
         self._held: list[int] = []
-        for token_id in _tail_from_last(context, self._is_word):
+        for token_id in _tail_from_last(known(context), self._is_word):
             self.push(token_id)
 
     def push(self, token_id: int) -> str:
-        self._held.append(token_id)
+        known = self._known([token_id])
+        if not known:
+            return ""
+        self._held += known
         num_settled = len(self._held) - self._num_unsettled(self._held)
         if num_settled == 0:
             return ""

@@ -1,13 +1,16 @@
 """The one check that every tokenizer makes of the ids it is given: libraries skip a bad id or wrap a negative one."""
 
-import operator
 from collections.abc import Sequence
+from numbers import Integral
 
 
-def checked_token_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
-    """``token_ids`` as plain ints (NumPy's are taken); ValueError names the first one outside ``[0, vocab_size)``."""
-    ids = [operator.index(token_id) for token_id in token_ids]
-    for token_id in ids:
-        if not 0 <= token_id < vocab_size:
-            raise ValueError(f"token id {token_id} is outside the vocabulary, which has ids 0 to {vocab_size - 1}")
-    return ids
+def checked_token_ids(token_ids: Sequence[int]) -> list[int]:
+    """``token_ids`` as plain ints (NumPy's are taken); ValueError names the first that is no whole number, or negative.
+
+    There is no upper end: an id that a vocabulary does not have is no error (see ``jaxinfer.tokenizers.protocol``).
+    """
+    for token_id in token_ids:
+        # Integral, since ids often come from NumPy; but True is no token.
+        if isinstance(token_id, bool) or not isinstance(token_id, Integral) or token_id < 0:
+            raise ValueError(f"{token_id!r} is no token id, which is a whole number of at least 0")
+    return [int(token_id) for token_id in token_ids]

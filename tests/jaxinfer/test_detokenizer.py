@@ -4,8 +4,10 @@ Reports that this file answers: tokens decoded one by one gave U+FFFD in Chinese
 leading space of a word was lost or stripped twice; held-back text was lost at the end.
 """
 
+import re
 from itertools import chain, product
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,7 +35,15 @@ SNIPPETS = [
 
 @pytest.fixture(
     scope="module",
-    params=["spm", "spm as trained by default", "smollm2", "byte-level json", "byte-fallback json", "metaspace json"],
+    params=[
+        "spm",
+        "spm as trained by default",
+        "smollm2",
+        "byte-level json",
+        "byte-fallback json",
+        "metaspace json",
+        "json with a gap",
+    ],
 )
 def tokenizer(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vocabulary")
@@ -50,6 +60,8 @@ def tokenizer(request, tmp_path_factory):
             return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence"))
         case "metaspace json":
             return load_tokenizer(write_byte_fallback_json(folder, decoder="metaspace"))
+        case "json with a gap":
+            return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence", gap=7))
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -57,12 +69,20 @@ def texts() -> st.SearchStrategy[str]:
 
 
 def token_ids(tokenizer) -> st.SearchStrategy[list[int]]:
-    """Ids of text, torn at any place, and ids at random: single bytes (the low ids) often, so that they meet."""
+    """Ids of text, torn at any place, and ids at random: single bytes (the low ids) often, so that they meet.
+
+    Among them are ids that a padded model has and its tokenizer does not.
+    """
     low = st.integers(0, min(tokenizer.vocab_size, 270) - 1)
-    drawn = st.lists(st.one_of(low, st.integers(0, tokenizer.vocab_size - 1)), max_size=8)
+    beyond = st.integers(tokenizer.vocab_size, tokenizer.vocab_size + 300)
+    drawn = st.lists(st.one_of(low, st.integers(0, tokenizer.vocab_size - 1), beyond), max_size=8)
     encoded = texts().map(lambda text: tokenizer.encode(text, add_special_tokens=False))
     torn = st.tuples(encoded, st.integers(0, 6), st.integers(0, 6)).map(lambda t: t[0][t[1] : len(t[0]) - t[2]])
     return st.lists(st.one_of(drawn, encoded, torn), max_size=3).map(lambda parts: list(chain.from_iterable(parts)))
+
+
+def with_token(tokenizer, ids: list[int]) -> list[int]:
+    return [token_id for token_id in ids if tokenizer.token_text(token_id)]
 
 
 def without_shared_prefix(whole: str, prompt_text: str) -> str:
@@ -77,7 +97,9 @@ def without_shared_prefix(whole: str, prompt_text: str) -> str:
 def test_joined_deltas_are_the_decode_of_the_whole(tokenizer, data):
     prompt = data.draw(token_ids(tokenizer), label="prompt")
     output = data.draw(token_ids(tokenizer), label="output")
-    expected = without_shared_prefix(tokenizer.decode(prompt + output), tokenizer.decode(prompt))
+    whole, prompt_text = (tokenizer.decode(with_token(tokenizer, ids)) for ids in (prompt + output, prompt))
+    expected = without_shared_prefix(whole, prompt_text)
+    assert (tokenizer.decode(prompt + output), tokenizer.decode(prompt)) == (whole, prompt_text)
 
     detokenizer = IncrementalDetokenizer(tokenizer, prompt)
     deltas, rest = [], output
@@ -97,17 +119,19 @@ def ids_that_meet(tokenizer) -> list[int]:
     lead, follow = ("<0xC3>", "<0xA9>") if "<0xC3>" in spelled else ("Ã", "©")
     space = "\u2581" if "\u2581" in spelled else "Ġ"
     word = "h" if "h" in spelled else "\u2581h"
-    return [spelled[part] for part in (lead, follow, space, word) if part in spelled] + list(
-        tokenizer.eos_token_ids or (0,)
-    )
+    parts = [spelled[part] for part in (lead, follow, space, word) if part in spelled]
+    without_token = spelled.get("", tokenizer.vocab_size)
+    return [*parts, *(tokenizer.eos_token_ids or (0,)), without_token]
 
 
 def test_all_short_sequences(tokenizer):
-    """Every order of a word, a space, the two bytes of a character and a special token, and every end of the prompt."""
+    """Every order of a word, a space, the two bytes of a character, a special token and an id without a token, and
+    every end of the prompt.
+    """
     meeting = ids_that_meet(tokenizer)
-    assert len(meeting) >= 5
+    assert len(meeting) >= 6
     for ids in chain.from_iterable(product(meeting, repeat=length) for length in range(1, 5)):
-        whole = tokenizer.decode(ids)
+        whole = tokenizer.decode(with_token(tokenizer, ids))
         for end in range(len(ids)):
             detokenizer = IncrementalDetokenizer(tokenizer, ids[:end])
             deltas = [detokenizer.push([token_id]) for token_id in ids[end:]]
@@ -165,14 +189,54 @@ def test_a_prompt_that_ends_inside_a_character_leaves_it_to_the_output():
     assert IncrementalDetokenizer(tokenizer, ids[:-1]).push(ids[-1:]) == "🦙"
 
 
-def test_an_id_outside_takes_nothing(tokenizer):
+@pytest.mark.parametrize("beyond", [0, 1, 300, 2**31, 2**32, 2**70])
+def test_an_id_beyond_the_vocabulary_has_no_text(tokenizer, beyond):
+    """Qwen2's embedding has 151,936 rows for 151,6xx tokens: a sample beyond them must not stop the engine."""
+    padding = tokenizer.vocab_size + beyond
+    assert tokenizer.token_text(padding) == tokenizer.decode([padding]) == tokenizer.decode([padding] * 2) == ""
+    ids = tokenizer.encode("☀ hello", add_special_tokens=False)
+    padded = [padding, *chain.from_iterable((token_id, padding) for token_id in ids)]
+    assert tokenizer.decode(padded) == tokenizer.decode(ids)
+
+    plain, stream = tokenizer.text_stream(), tokenizer.text_stream([padding])
+    for token_id in ids:
+        assert stream.push(padding) == ""
+        assert (stream.push(token_id), stream.pending()) == (plain.push(token_id), plain.pending())
+    detokenizer = IncrementalDetokenizer(tokenizer, padded)
+    assert detokenizer.push([padding]) == detokenizer.finish() == ""
+
+
+def test_an_id_in_a_gap_has_no_text(tmp_path):
+    tokenizer = load_tokenizer(write_byte_fallback_json(tmp_path, decoder="sequence", gap=7))
+    lead, follow, gap = 3 + 0xC3, 3 + 0xA9, 3 + 256
+    assert [tokenizer.token_text(gap + i) for i in (-1, 0, 6, 7)] == ["<0xFF>", "", "", "\u2581"]
+    assert tokenizer.decode([lead, gap, follow]) == "é"
+    stream = tokenizer.text_stream([lead, gap])
+    assert (stream.push(gap + 6), stream.push(follow), stream.pending()) == ("", "", "é")
+
+
+@pytest.mark.parametrize("wrong", [-1, -(2**40), np.int32(-5), 1.0, np.float32(2), "3", None, True])
+def test_what_is_no_id_is_an_error_and_takes_nothing(tokenizer, wrong):
     ids = tokenizer.encode("he", add_special_tokens=False)
-    detokenizer = IncrementalDetokenizer(tokenizer)
-    with pytest.raises(ValueError, match=str(tokenizer.vocab_size)):
-        detokenizer.push([*ids, tokenizer.vocab_size])
+    stream, detokenizer = tokenizer.text_stream(ids[:-1]), IncrementalDetokenizer(tokenizer)
+    calls = [
+        lambda: tokenizer.token_text(wrong),
+        lambda: tokenizer.decode([*ids, wrong]),
+        lambda: tokenizer.text_stream([wrong, *ids]),
+        lambda: stream.push(wrong),
+        lambda: IncrementalDetokenizer(tokenizer, [wrong, *ids]),
+        lambda: detokenizer.push([*ids, wrong]),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=re.escape(f"{wrong!r} is no token id")):
+            call()
     assert detokenizer.push(ids) == tokenizer.decode(ids)
-    with pytest.raises(ValueError, match="-1"):
-        IncrementalDetokenizer(tokenizer, [-1])
+    assert stream.push(ids[-1]) == tokenizer.text_stream(ids[:-1]).push(ids[-1])
+
+
+def test_numpys_whole_numbers_are_ids(tokenizer):
+    ids = tokenizer.encode("he")
+    assert IncrementalDetokenizer(tokenizer).push(np.array(ids, np.int32)) == tokenizer.decode(ids)
 
 
 def test_the_cost_of_a_token_does_not_grow(tokenizer, monkeypatch):

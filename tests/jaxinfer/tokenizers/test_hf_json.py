@@ -61,14 +61,6 @@ def test_tokenizer_json_comes_before_tokenizer_model(tmp_path):
     assert load_tokenizer(tmp_path).encode("hello") == [HELLO]
 
 
-@pytest.mark.parametrize("token_id", [-1, len(BYTE_LEVEL_TOKENS)])
-def test_ids_outside_are_named(tmp_path, token_id):
-    tokenizer = load_tokenizer(write_byte_level_json(tmp_path))
-    for call in (tokenizer.decode, tokenizer.text_stream):
-        with pytest.raises(ValueError, match=rf"{token_id}.*{len(BYTE_LEVEL_TOKENS) - 1}"):
-            call([HELLO, token_id])
-
-
 @pytest.mark.parametrize(
     ("name", "content", "word"),
     [
