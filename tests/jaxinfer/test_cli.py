@@ -36,9 +36,10 @@ def jaxinfer(*arguments, stdin=None):
     return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
 
 
-def process(code, *arguments, **options):
-    """A fresh interpreter; nothing of it is left buffered by settings of the test run."""
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], text=True, **options)
+def process(code, **options):
+    """A fresh interpreter that buffers its output as it does for users, whatever the test run has set."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | options.pop("env", {})
+    return subprocess.Popen([sys.executable, "-c", code], text=True, env=env, **options)
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,29 @@ def test_text_is_on_stdout_before_the_next_piece_is_there(capsys):
     assert stream_one(llm, UserPrompt("Hello", "prompt 1"), form, SamplingParams())
     expected = "3 prompt tokens, 5 output tokens, first after 0.500 s, then 2.0 tokens per second\n"
     assert capsys.readouterr() == ("\n", expected)
+
+
+STREAM_ONE_AND_WAIT = """
+import sys
+from types import SimpleNamespace
+from jaxinfer.cli.generate import stream_one
+from jaxinfer.cli.prompts import PromptForm, UserPrompt
+
+def stream(prompts, params):
+    yield SimpleNamespace(outputs=[SimpleNamespace(delta="a")], error=None)
+    sys.stdin.read()
+    sys.exit()
+
+form = PromptForm(chat=False, system=None, token_ids=False)
+stream_one(SimpleNamespace(stream=stream), UserPrompt("Hello", "prompt 1"), form, None)
+"""
+
+
+def test_a_reader_behind_a_pipe_gets_each_piece_at_once():
+    running = process(STREAM_ONE_AND_WAIT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert running.stdout.read(1) == "a"
+    assert running.poll() is None
+    running.communicate(timeout=60)
 
 
 def test_no_rate_is_told_where_there_is_none(capsys):
@@ -345,25 +369,35 @@ def test_jax_is_imported_only_where_it_is_needed(arguments):
     assert running.returncode == 0, stderr
 
 
-WRITE_FOR_EVER = """
+COMMAND = """
+import sys
 import typer
 from jaxinfer.cli.exits import clean_end
 app = typer.Typer(pretty_exceptions_enable=False)
 
 @app.command()
-def write():
+def command():
     with clean_end():
-        while True:
-            print("word", flush=True)
+        BODY
 
 app()
 """
+WRITE_FOR_EVER = COMMAND.replace("BODY", "while True: print('word', flush=True)")
+WRITE_ONCE_LATE = COMMAND.replace("BODY", "sys.stdin.read(); print('word')")
 
 
 def test_a_reader_that_leaves_ends_it_without_a_traceback():
     running = process(WRITE_FOR_EVER, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdout.readline() == "word\n"
     running.stdout.close()
+    assert running.stderr.read() == ""
+    assert running.wait(timeout=60) == 128 + signal.SIGPIPE
+
+
+def test_a_reader_that_left_before_the_last_short_text_ends_it_so_too():
+    running = process(WRITE_ONCE_LATE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running.stdout.close()
+    running.stdin.close()
     assert running.stderr.read() == ""
     assert running.wait(timeout=60) == 128 + signal.SIGPIPE
 
@@ -379,7 +413,7 @@ def test_ctrl_c_ends_it_without_a_traceback():
 
 def test_text_beyond_the_terminals_encoding_does_not_end_it():
     code = "from jaxinfer.cli.exits import clean_end\nwith clean_end(): print('caf\\u00e9 \\u2603')"
-    running = process(code, stdout=subprocess.PIPE, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    running = process(code, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "ascii"})
     stdout, _ = running.communicate(timeout=60)
     assert (running.returncode, stdout) == (0, "caf? ?\n")
 
