@@ -8,11 +8,12 @@
 .NOTPARALLEL:
 
 PYTHON =
-# More arguments for pytest: make test ARGS='tests/test_config.py -x'
+# More arguments for pytest: make test ARGS='tests/jaxinfer/test_engine.py -x'
 ARGS =
 # The lower bound of jax in pyproject.toml.
 OLDEST_JAX = 0.11.2
-PROMPT = What is the capital of France?
+# Exported, so that the shell takes it as it is, quotes and all.
+export PROMPT = What is the capital of France?
 
 VENV = .venv
 VENV_OLDEST = .venv-oldest
@@ -31,7 +32,7 @@ $(VENV_OLDEST)/.installed: pyproject.toml
 venv: $(VENV)/.installed  ## make the environment .venv
 
 demo: venv  ## a small real model answers a question
-	@$(BIN)/jaxinfer generate --chat --prompt '$(PROMPT)' --temperature 0 --max-tokens 64
+	@$(BIN)/jaxinfer generate --chat --prompt "$$PROMPT" --temperature 0 --max-tokens 64
 
 test: venv  ## run the tests, without those marked slow
 	$(BIN)/python -m pytest $(ARGS)

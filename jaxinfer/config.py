@@ -117,7 +117,7 @@ class EngineConfig:
                 f"EngineConfig.max_chunk_tokens is {self.max_chunk_tokens}; "
                 f"it must be a multiple of block_q, which is {self.block_q}"
             )
-        if not isinstance(self.seed, int):
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise ValueError(f"EngineConfig.seed is {self.seed!r}; it must be a whole number")
 
     @property

@@ -17,18 +17,16 @@ class IncrementalDetokenizer:
     An id without a token (see ``jaxinfer.tokenizers.protocol``) gives no text, in the prompt as in the output.
 
     A delta is settled: no later token changes it. What a token costs does not depend on how many came before it.
+
+    Attributes:
+        text: all deltas so far, joined.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
         """Raises ValueError for a negative token id, or one that is no whole number."""
         self._stream = tokenizer.text_stream(prompt_token_ids)
         self._shown_by_prompt = self._stream.pending()
-        self._parts: list[str] = []
-
-    @property
-    def text(self) -> str:
-        """All deltas so far, joined."""
-        return "".join(self._parts)
+        self.text = ""
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that these tokens settle, often "" while a character is incomplete.
@@ -48,7 +46,7 @@ class IncrementalDetokenizer:
             shared = _shared_prefix_len(text, self._shown_by_prompt)
             self._shown_by_prompt = self._shown_by_prompt[shared:] if shared == len(text) else ""
             text = text[shared:]
-        self._parts.append(text)
+        self.text += text
         return text
 
 

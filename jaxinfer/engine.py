@@ -4,9 +4,11 @@ A step launches the next batch before it reads the one in flight, so the device 
 into text. Text belongs here, at the edge: each request owns a detokenizer, and everything below knows ids only.
 """
 
+import logging
 import random
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -19,6 +21,8 @@ from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Batch, Scheduler
 from jaxinfer.tokenizers.protocol import Tokenizer
 
+logger = logging.getLogger(__name__)
+
 _SEED_BITS = 64
 
 
@@ -28,6 +32,7 @@ class _Tracked:
 
     request: Request
     prompt: str | None
+    shown_prompt_ids: list[int]  # for outputs: a caller may do with them what it likes
     detokenizer: IncrementalDetokenizer | None
     stream: bool
     arrival_time: float
@@ -56,10 +61,13 @@ class Engine:
     ) -> None:
         self.scheduler = Scheduler(config)
         self._runner, self._config, self._tokenizer = runner, config, tokenizer
-        self._eos_token_ids = frozenset(eos_token_ids)
+        # An end token that the model has no row for can never be drawn.
+        self._eos_token_ids = frozenset(token_id for token_id in eos_token_ids if token_id < runner.vocab_size)
         self._seeds = random.Random(config.seed)
         self._tracked: dict[str, _Tracked] = {}
-        self._in_flight: StepOutput | None = None
+        self._in_flight: deque[StepOutput] = deque()
+        self._changed: deque[Request] = deque()
+        self._outputs: list[RequestOutput] = []
 
     @property
     def has_unfinished(self) -> bool:
@@ -88,9 +96,10 @@ class Engine:
             ValueError: the prompt is empty, too long for the model or the cache, or has an id outside the vocabulary; a
                 stop token is outside it; the id is in use; a text without a tokenizer. Nothing was queued then.
         """
+        arrival_time = time.perf_counter()
         if not isinstance(params, SamplingParams):
             raise ValueError(f"the sampling parameters are {params!r}; they must be a SamplingParams")
-        token_ids = self._encode(prompt) if isinstance(prompt, str) else self._checked_ids("prompt", prompt)
+        token_ids = self._checked_ids("prompt", self._encode(prompt) if isinstance(prompt, str) else prompt)
         eos = frozenset() if params.ignore_eos else self._eos_token_ids
         room = max(self._config.max_model_len - len(token_ids), 0)
         request = Request(
@@ -99,56 +108,92 @@ class Engine:
             params=params,
             stop_token_ids=eos | frozenset(self._checked_ids("stop_token_ids", params.stop_token_ids)),
             max_new_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-            seed=self._seeds.getrandbits(_SEED_BITS) if params.seed is None else params.seed,
+            seed=self._seeds.getrandbits(_SEED_BITS) if params.seed is None else int(params.seed),
         )
-        detokenizer = IncrementalDetokenizer(self._tokenizer, token_ids) if self._tokenizer is not None else None
-        text = prompt if isinstance(prompt, str) else prompt_text
+        tracked = _Tracked(
+            request=request,
+            prompt=prompt if isinstance(prompt, str) else prompt_text,
+            shown_prompt_ids=list(token_ids),
+            detokenizer=IncrementalDetokenizer(self._tokenizer, token_ids) if self._tokenizer is not None else None,
+            stream=stream,
+            arrival_time=arrival_time,
+        )
         self.scheduler.add(request)  # last of what may fail: a refused request leaves nothing behind
-        self._tracked[request_id] = _Tracked(request, text, detokenizer, stream, time.perf_counter())
+        self._tracked[request_id] = tracked
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request now and return what it has; its pages are free at once. None if it is not unfinished."""
-        if self.scheduler.abort(request_id) is None:
-            return None
-        return self._output(self._tracked[request_id])
+        request = self.scheduler.abort(request_id)
+        return None if request is None else self._output(self._tracked[request_id])
 
     def step(self) -> list[RequestOutput]:
         """Launch the next step, then take in the one before.
+
+        An exception on the way, Ctrl-C included, loses nothing that was drawn: the next call goes on from there. Only a
+        step that cannot be launched ends its requests (finish reason ``abort``), since what it left in the cache is
+        unknown.
 
         Returns:
             An output for each request that ended, and for each streaming one that got tokens.
         """
         batch = self.scheduler.schedule()
-        launched = None
         if batch is not None:
-            self._note_first_scheduled(batch)
-            launched = self._runner.launch(batch)
-        outputs = [] if self._in_flight is None else self._commit(self._in_flight)
-        self._in_flight = launched
-        return outputs
+            self._launch(batch)
+        num_ahead = 0 if batch is None else 1
+        while len(self._in_flight) > num_ahead:
+            self._commit()
+        return self._report()
 
-    def _commit(self, step: StepOutput) -> list[RequestOutput]:
-        changed = self.scheduler.commit(step.batch, step.read())
-        now, outputs = time.perf_counter(), []
+    def _launch(self, batch: Batch) -> None:
+        try:
+            self._note_first_scheduled(batch)
+            self._in_flight.append(self._runner.launch(batch))
+        except BaseException:
+            aborted = [self.scheduler.abort(row.request.request_id) for row in batch.rows]
+            self._changed.extend(request for request in aborted if request is not None)
+            raise
+
+    def _commit(self) -> None:
+        """Take in the oldest step in flight."""
+        step = self._in_flight[0]
+        token_ids = step.read()  # the long wait, and so the likely place of a Ctrl-C: the step is still there after it
+        self._in_flight.popleft()
+        changed = self.scheduler.commit(step.batch, token_ids)
+        now = time.perf_counter()
         for request in changed:
             tracked = self._tracked[request.request_id]
             if tracked.first_token_time is None and request.output_token_ids:
                 tracked.first_token_time = now
-            if tracked.stream or request.is_finished:
-                outputs.append(self._output(tracked))
+        self._changed.extend(changed)
+
+    def _report(self) -> list[RequestOutput]:
+        """Outputs for the requests that changed since the last report."""
+        while self._changed:
+            request = self._changed[0]
+            tracked = self._tracked.get(request.request_id)
+            # It may have been reported as ended by an abort, and its id taken by another request.
+            if tracked is not None and tracked.request is request and (tracked.stream or request.is_finished):
+                self._outputs.append(self._output(tracked))
+            self._changed.popleft()
+        outputs, self._outputs = self._outputs, []
         return outputs
 
     def _output(self, tracked: _Tracked) -> RequestOutput:
         """The request's state as its caller sees it; forgets a request that has ended."""
-        request = tracked.request
-        delta = self._new_text(tracked)
+        request, error = tracked.request, None
+        try:
+            delta = self._new_text(tracked)
+        except Exception as fault:  # text is the one thing here that a request's own content decides: end this one only
+            logger.exception("request %s: its tokens cannot be turned into text", request.request_id)
+            self.scheduler.abort(request.request_id)
+            delta, error = "", f"its tokens cannot be turned into text: {fault}"
         if request.is_finished:
             del self._tracked[request.request_id]
         completion = CompletionOutput(
             index=0,
             text=tracked.detokenizer.text if tracked.detokenizer is not None else "",
             token_ids=list(request.output_token_ids),
-            finish_reason=request.finish_reason,
+            finish_reason=request.finish_reason if error is None else "error",
             delta=delta,
         )
         metrics = RequestMetrics(
@@ -161,10 +206,11 @@ class Engine:
         return RequestOutput(
             request_id=request.request_id,
             prompt=tracked.prompt,
-            prompt_token_ids=request.prompt_token_ids,
+            prompt_token_ids=tracked.shown_prompt_ids,
             outputs=[completion],
             finished=request.is_finished,
             metrics=metrics,
+            error=error,
         )
 
     def _new_text(self, tracked: _Tracked) -> str:
@@ -180,8 +226,9 @@ class Engine:
     def _note_first_scheduled(self, batch: Batch) -> None:
         now = time.perf_counter()
         for row in batch.rows[batch.num_decode_rows :]:
-            if row.start == 0:
-                self._tracked[row.request.request_id].first_scheduled_time = now
+            tracked = self._tracked[row.request.request_id]
+            if tracked.first_scheduled_time is None:
+                tracked.first_scheduled_time = now
 
     def _encode(self, text: str) -> list[int]:
         if self._tokenizer is None:
@@ -190,11 +237,14 @@ class Engine:
             raise ValueError("the prompt is empty; at least one token is needed")
         return self._tokenizer.encode(text)
 
-    def _checked_ids(self, name: str, token_ids: Sequence[int]) -> list[int]:
-        """The ids as a list of plain ints, each inside the vocabulary."""
+    def _checked_ids(self, name: str, token_ids: Iterable[int]) -> list[int]:
+        """The ids as a fresh list of plain ints, each inside the model's vocabulary."""
         vocab_size = self._runner.vocab_size
-        for token_id in token_ids:
+        if not isinstance(token_ids, Iterable):
+            raise ValueError(f"{name} is {token_ids!r}; it must be a list of token ids")
+        checked = list(token_ids)
+        for token_id in checked:
             # Integral, since ids often come from NumPy; but True is no token.
             if isinstance(token_id, bool) or not isinstance(token_id, Integral) or not 0 <= token_id < vocab_size:
                 raise ValueError(f"{name} has {token_id!r}; a token id is a whole number in [0, {vocab_size})")
-        return [int(token_id) for token_id in token_ids]
+        return list(map(int, checked))

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
@@ -43,19 +44,19 @@ def resolve_limits(
     Raises:
         ValueError: a value is out of range, or the memory cannot hold one sequence of ``max_model_len``.
     """
-    longest = model.max_position_embeddings if max_model_len is None else max_model_len
-    if longest > model.max_position_embeddings:
-        raise ValueError(f"max_model_len is {longest}; this model takes at most {model.max_position_embeddings} tokens")
     asked = EngineConfig(
-        max_model_len=longest,
+        max_model_len=model.max_position_embeddings if max_model_len is None else max_model_len,
         max_num_seqs=max_num_seqs,
         max_chunk_tokens=max_chunk_tokens,
         page_size=page_size,
         num_kv_pages=1 if num_kv_pages is None else num_kv_pages,
         seed=seed,
     )
+    longest = asked.max_model_len
+    if longest > model.max_position_embeddings:
+        raise ValueError(f"max_model_len is {longest}; this model takes at most {model.max_position_embeddings} tokens")
     if num_kv_pages is None:
-        room = _pages_that_fit(model, dtype, page_size)
+        room = pages_that_fit(model, dtype, page_size, jax.devices()[0].memory_stats())
         if max_model_len is not None and room < asked.max_pages_per_seq:
             raise ValueError(
                 f"max_model_len is {longest}, and the memory holds the keys and values of {room * page_size} tokens; "
@@ -69,12 +70,20 @@ def resolve_limits(
     return replace(asked, max_model_len=longest, num_kv_pages=num_kv_pages)
 
 
-def _pages_that_fit(model: ModelConfig, dtype: np.dtype, page_size: int) -> int:
-    """Pages of the cache for which there is room beside the weights, the dummy page not counted."""
+def pages_that_fit(model: ModelConfig, dtype: np.dtype, page_size: int, memory: Mapping[str, int] | None) -> int:
+    """Pages of the cache for which there is room beside the weights, the dummy page not counted.
+
+    Args:
+        model, dtype, page_size: as above.
+        memory: ``bytes_limit`` and ``bytes_in_use`` of the device; None for a CPU, which does not say.
+
+    Raises:
+        ValueError: there is no room for a single page.
+    """
     room = _CPU_CACHE_BYTES
-    if stats := jax.devices()[0].memory_stats():  # a CPU has none
+    if memory is not None:
         weight_bytes = sum(map(math.prod, weight_shapes(model).values())) * dtype.itemsize
-        room = int(stats["bytes_limit"] * _GPU_MEMORY_SHARE) - stats["bytes_in_use"] - weight_bytes
+        room = int(memory["bytes_limit"] * _GPU_MEMORY_SHARE) - memory["bytes_in_use"] - weight_bytes
     page_bytes = kv_cache.bytes_per_token(model, dtype) * page_size
     if room < 2 * page_bytes:
         raise ValueError(

@@ -3,6 +3,7 @@
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
@@ -10,6 +11,8 @@ from jaxinfer.chat_template import render_chat
 from jaxinfer.loading import LoadFormat, build_engine, open_model
 from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
+
+Message = Mapping[str, Any]
 
 
 class TokensPrompt(TypedDict):
@@ -19,8 +22,13 @@ class TokensPrompt(TypedDict):
     prompt: NotRequired[str]
 
 
-Prompt = str | TokensPrompt
-Message = Mapping[str, Any]
+class ChatPrompt(TypedDict):
+    """A conversation that the assistant is to go on with, through the model's chat template."""
+
+    messages: Sequence[Message]
+
+
+Prompt = str | TokensPrompt | ChatPrompt
 
 
 class LLM:
@@ -77,7 +85,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        on_finish: Callable[[RequestOutput], None] | None = None,
+        on_finish: Callable[[int, RequestOutput], None] | None = None,
     ) -> list[RequestOutput]:
         """Generate for one prompt or many; returns one output for each prompt, in their order.
 
@@ -85,19 +93,19 @@ class LLM:
         reason ``error``. A single prompt that cannot be served raises.
 
         Args:
-            prompts: text, or ``{"prompt_token_ids": [...]}``, or a list of these.
+            prompts: text, ``{"prompt_token_ids": [...]}`` or ``{"messages": [...]}``, or a list of these.
             sampling_params: for all, or one for each prompt; None: ``SamplingParams()``.
-            on_finish: called with each output as its request ends.
+            on_finish: called with the index of a prompt and its output as its request ends.
 
         Raises:
             ValueError: a single prompt cannot be served; the numbers of prompts and of parameters differ.
         """
-        results: dict[str, RequestOutput] = {}
-        for output in self._run(prompts, sampling_params, stream=False):
-            results[output.request_id] = output
+        results: dict[int, RequestOutput] = {}
+        for index, output in self._run(_Call.of(prompts, sampling_params), stream=False):
+            results[index] = output
             if on_finish is not None:
-                on_finish(output)
-        return [results[request_id] for request_id in sorted(results, key=int)]
+                on_finish(index, output)
+        return [results[index] for index in sorted(results)]
 
     def stream(
         self,
@@ -109,88 +117,105 @@ class LLM:
         Outputs of several prompts come mixed; ``request_id`` tells them apart and rises in the order of the prompts.
         ``outputs[0].delta`` is what is new. Closing the iterator ends the requests.
         """
-        return self._run(prompts, sampling_params, stream=True)
+        call = _Call.of(prompts, sampling_params)  # here, so that a wrong call raises at once
+        return (output for _, output in self._run(call, stream=True))
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
-        """Answer a conversation, or each of several, through the model's chat template.
+        """Answer a conversation, or each of several; short for ``generate`` with ``{"messages": [...]}``.
 
         Args:
             messages: a list of ``{"role": ..., "content": ...}``, or a list of such lists.
             sampling_params: as in ``generate``.
 
         Raises:
-            ValueError: the model has no chat template, or the template refuses the messages.
+            ValueError: as ``generate``; the model has no chat template, or the template refuses a single conversation.
         """
-        conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        prompts = [self.chat_prompt(cast(Sequence[Message], conversation)) for conversation in conversations]
-        return self.generate(prompts[0] if conversations is not messages else prompts, sampling_params)
+        if messages and not isinstance(messages[0], Mapping):
+            conversations = cast(Sequence[Sequence[Message]], messages)
+            return self.generate([{"messages": conversation} for conversation in conversations], sampling_params)
+        return self.generate({"messages": cast(Sequence[Message], messages)}, sampling_params)
 
-    def chat_prompt(self, messages: Sequence[Message]) -> TokensPrompt:
-        """A conversation as the prompt that asks for the assistant's next message.
-
-        The template brings its own special tokens, so none is added to what it writes.
-        """
-        if self.tokenizer is None:
-            raise ValueError("the model has no tokenizer, so it cannot chat; give token ids to generate")
-        text = render_chat(self.tokenizer, messages)
-        return {"prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False), "prompt": text}
-
-    def _run(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
-        *,
-        stream: bool,
-    ) -> Iterator[RequestOutput]:
-        single = isinstance(prompts, str | Mapping)
-        listed = cast(Sequence[Prompt], [prompts] if single else prompts)
-        params = _one_for_each(sampling_params, len(listed))
+    def _run(self, call: "_Call", *, stream: bool) -> Iterator[tuple[int, RequestOutput]]:
+        """(index of the prompt, output) as they come."""
         # Several calls may be under way, each in the middle of its stream. Whichever steps the engine hands on what is
         # for the others.
         inbox: deque[RequestOutput] = deque()
-        unfinished: set[str] = set()
+        indices: dict[str, int] = {}
         try:
-            for prompt, wanted in zip(listed, params, strict=True):
+            for index, (prompt, params) in enumerate(zip(call.prompts, call.params, strict=True)):
                 request_id = next(self._request_ids)
                 try:
-                    self._add(request_id, prompt, wanted, stream)
+                    self._add(request_id, prompt, params, stream)
                 except ValueError as error:
-                    if single:
+                    if call.single:
                         raise
-                    yield _refusal(request_id, prompt, error)
+                    yield index, _refusal(request_id, prompt, error)
                 else:
                     self._inboxes[request_id] = inbox
-                    unfinished.add(request_id)
-            while unfinished:
-                if not inbox:
-                    for output in self.engine.step():
-                        self._inboxes[output.request_id].append(output)
-                while inbox:
-                    output = inbox.popleft()
+                    indices[request_id] = index
+            while indices:
+                for output in self._next_outputs(inbox):
+                    index = indices[output.request_id]
                     if output.finished:
-                        self._forget(output.request_id, unfinished)
-                    yield output
+                        del indices[output.request_id], self._inboxes[output.request_id]
+                    yield index, output
         finally:  # the caller stopped early, or something failed: leave nothing running
-            for request_id in list(unfinished):
+            for request_id in indices:
                 self.engine.abort(request_id)
-                self._forget(request_id, unfinished)
+                del self._inboxes[request_id]
+
+    def _next_outputs(self, inbox: deque[RequestOutput]) -> Iterator[RequestOutput]:
+        """What is in the inbox, after a step of the engine if nothing is."""
+        if not inbox:
+            for output in self.engine.step():
+                # A call that ended early has taken its inbox with it.
+                self._inboxes.get(output.request_id, deque()).append(output)
+        while inbox:
+            yield inbox.popleft()
 
     def _add(self, request_id: str, prompt: Prompt, params: SamplingParams, stream: bool) -> None:
         if isinstance(prompt, str):
             self.engine.add_request(request_id, prompt, params, stream=stream)
-        elif isinstance(prompt, Mapping) and "prompt_token_ids" in prompt:
-            token_ids, text = prompt["prompt_token_ids"], prompt.get("prompt")
-            self.engine.add_request(request_id, token_ids, params, prompt_text=text, stream=stream)
-        else:
-            raise ValueError(f"a prompt is {prompt!r}; it must be text or {{'prompt_token_ids': [...]}}")
+            return
+        given = cast(Mapping[str, Any], prompt) if isinstance(prompt, Mapping) else {}
+        if "messages" in given:
+            given = self._render(given["messages"])
+        if "prompt_token_ids" not in given:
+            raise ValueError(
+                f"a prompt is {prompt!r}; it must be text, {{'prompt_token_ids': [...]}} or {{'messages': [...]}}"
+            )
+        token_ids, text = given["prompt_token_ids"], given.get("prompt")
+        self.engine.add_request(request_id, token_ids, params, prompt_text=text, stream=stream)
 
-    def _forget(self, request_id: str, unfinished: set[str]) -> None:
-        unfinished.discard(request_id)
-        del self._inboxes[request_id]
+    def _render(self, messages: Sequence[Message]) -> Mapping[str, Any]:
+        """A conversation as ids. The template brings its own special tokens, so none is added to what it writes."""
+        if self.tokenizer is None:
+            raise ValueError("the model has no tokenizer, so it cannot chat; give token ids")
+        text = render_chat(self.tokenizer, messages)
+        return {"prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False), "prompt": text}
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The arguments of one call: as many parameters as prompts, and whether the prompt was a single one."""
+
+    prompts: Sequence[Prompt]
+    params: Sequence[SamplingParams]
+    single: bool
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+    ) -> "_Call":
+        single = isinstance(prompts, str | Mapping)
+        listed = cast(Sequence[Prompt], [prompts] if single else prompts)
+        return cls(listed, _one_for_each(sampling_params, len(listed)), single)
 
 
 def _one_for_each(

@@ -3,14 +3,16 @@
 Values are checked when the object is made, so that a bad one never reaches the engine loop.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing float32 logits by less overflows."""
 
 _MAX_SEED = 2**64 - 1
+_MAX_FLOAT32 = (2 - 2**-23) * 2**127
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +20,12 @@ class SamplingParams:
     """How one request's tokens are drawn and where it ends; names and meanings as in vLLM.
 
     Attributes:
-        temperature: divides the logits, >= 0; below 1e-5 the most likely token is taken.
+        temperature: divides the logits, in [0, 3.4e38]; below 1e-5 the most likely token is taken.
         top_k: keep the k most likely tokens (and those that tie with the last); 0 or -1 keeps all.
         top_p: keep the smallest set of tokens whose probability reaches this, in (0, 1].
         min_p: drop tokens less likely than this times the most likely one, in [0, 1].
-        seed: 64 bits; the same seed gives the same tokens whatever else runs. None: the engine gives one.
+        seed: 64 bits; the same seed gives the same tokens whatever else runs (in float32; in bfloat16 the logits depend
+            a little on the size of the batch). None: the engine gives one.
         max_tokens: tokens to generate, >= 0; 0 processes the prompt only; None goes on to the model's length.
         min_tokens: neither EOS nor a stop token can be drawn before this many tokens.
         ignore_eos: the model's EOS tokens do not end the request.
@@ -40,10 +43,12 @@ class SamplingParams:
     max_tokens: int | None = 16
     min_tokens: int = 0
     ignore_eos: bool = False
-    stop_token_ids: Sequence[int] = ()
+    stop_token_ids: Iterable[int] = ()
 
     def __post_init__(self) -> None:
-        self._check_number("temperature", "a finite number >= 0", lambda t: 0 <= t < math.inf)
+        # Tuple and plain ints: what the caller does with its own list later must not change a running request.
+        object.__setattr__(self, "stop_token_ids", self._checked_stop_token_ids())
+        self._check_number("temperature", "a number in [0, 3.4e38]", lambda t: 0 <= t <= _MAX_FLOAT32)
         self._check_number("top_p", "a number in (0, 1]", lambda p: 0 < p <= 1)
         self._check_number("min_p", "a number in [0, 1]", lambda p: 0 <= p <= 1)
         self._check_int("top_k", self.top_k, "a whole number >= -1 (0 and -1 keep all)", -1)
@@ -56,22 +61,27 @@ class SamplingParams:
             self._check_int("seed", self.seed, "a whole number in [0, 2**64), or None", 0)
             if self.seed > _MAX_SEED:
                 raise ValueError(f"seed is {self.seed}; it must be a whole number in [0, 2**64), or None")
-        if isinstance(self.stop_token_ids, str) or not isinstance(self.stop_token_ids, Sequence):
-            raise ValueError(f"stop_token_ids is {self.stop_token_ids!r}; it must be a sequence of token ids")
-        for token_id in self.stop_token_ids:
-            self._check_int("stop_token_ids[...]", token_id, "a token id >= 0", 0)
 
     @property
     def greedy(self) -> bool:
         """Whether the most likely token is taken instead of a draw."""
         return self.temperature < GREEDY_BELOW
 
-    def _check_number(self, name: str, allowed: str, ok: Callable[[float], bool]) -> None:
+    def _checked_stop_token_ids(self) -> tuple[int, ...]:
+        if isinstance(self.stop_token_ids, str | bytes) or not isinstance(self.stop_token_ids, Iterable):
+            raise ValueError(f"stop_token_ids is {self.stop_token_ids!r}; it must be a list of token ids")
+        token_ids = tuple(self.stop_token_ids)
+        for token_id in token_ids:
+            self._check_int("stop_token_ids[...]", token_id, "a token id >= 0", 0)
+        return tuple(map(int, token_ids))
+
+    def _check_number(self, name: str, allowed: str, ok: Callable[[Any], bool]) -> None:
         value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not ok(value):  # NaN fails every comparison
+        if isinstance(value, bool) or not isinstance(value, Real) or not ok(value):  # NaN fails every comparison
             raise ValueError(f"{name} is {value!r}; it must be {allowed}")
 
     @staticmethod
     def _check_int(name: str, value: object, allowed: str, lowest: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        # Integral, and Real above, since numbers often come from NumPy.
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
             raise ValueError(f"{name} is {value!r}; it must be {allowed}")

@@ -111,7 +111,7 @@ def _load(
 def stream_one(llm: "LLM", prompt: UserPrompt, form: PromptForm, params: SamplingParams) -> bool:
     """Write the answer as it comes, then how fast it came; returns whether there was one."""
     try:
-        request = form.engine_prompt(llm, prompt.text)
+        request = form.engine_prompt(prompt.text)
     except ValueError as error:
         print_error(f"{prompt.place}: {error}")
         return False
@@ -136,15 +136,14 @@ def answer_all(
         results = OrderedResults(len(prompts), writer, bar)
         for position, prompt in enumerate(prompts):
             try:
-                requests.append(form.engine_prompt(llm, prompt.text))
+                requests.append(form.engine_prompt(prompt.text))
             except ValueError as error:
                 results.add(position, Result(prompt, output=None, refusal=str(error)))
             else:
                 positions.append(position)
 
-        def take(output: RequestOutput) -> None:
-            position = positions[int(output.request_id)]  # a new LLM counts its requests from 0
-            results.add(position, Result(prompts[position], output))
+        def take(index: int, output: RequestOutput) -> None:
+            results.add(positions[index], Result(prompts[positions[index]], output))
 
         llm.generate(requests, params, on_finish=take)
     print_totals(results.totals, time.perf_counter() - start)

@@ -57,11 +57,11 @@ class PromptForm:
         if self.chat and (llm.tokenizer is None or llm.tokenizer.chat_template is None):
             raise ValueError("this model has no chat template; leave out --chat")
 
-    def engine_prompt(self, llm: "LLM", text: str) -> "Prompt":
+    def engine_prompt(self, text: str) -> "Prompt":
         """What ``LLM.generate`` takes for this text.
 
         Raises:
-            ValueError: the text is empty or no list of ids, or the chat template refuses it.
+            ValueError: the text is empty or no list of ids.
         """
         if not text:
             raise ValueError("the prompt is empty; at least one token is needed")
@@ -69,7 +69,7 @@ class PromptForm:
             return {"prompt_token_ids": _parse_ids(text)}
         if self.chat:
             system = [] if self.system is None else [{"role": "system", "content": self.system}]
-            return llm.chat_prompt([*system, {"role": "user", "content": text}])
+            return {"messages": [*system, {"role": "user", "content": text}]}
         return text
 
 

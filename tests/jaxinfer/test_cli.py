@@ -276,20 +276,16 @@ def test_prompts_are_read_from_stdin(monkeypatch):
 
 def test_token_ids_are_separated_by_commas_or_spaces():
     form = PromptForm(chat=False, system=None, token_ids=True)
-    assert form.engine_prompt(None, "1, 22 333,4") == {"prompt_token_ids": [1, 22, 333, 4]}
+    assert form.engine_prompt("1, 22 333,4") == {"prompt_token_ids": [1, 22, 333, 4]}
     with pytest.raises(ValueError, match="'1 b'"):
-        form.engine_prompt(None, "1 b")
+        form.engine_prompt("1 b")
 
 
 def test_chat_puts_the_system_message_before_the_users():
-    seen = []
-    llm = SimpleNamespace(chat_prompt=seen.append)
-    PromptForm(chat=True, system="Be brief.", token_ids=False).engine_prompt(llm, "Who?")
-    PromptForm(chat=True, system=None, token_ids=False).engine_prompt(llm, "Why?")
-    assert seen == [
-        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}],
-        [{"role": "user", "content": "Why?"}],
-    ]
+    system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}
+    with_system = PromptForm(chat=True, system="Be brief.", token_ids=False)
+    assert with_system.engine_prompt("Who?") == {"messages": [system, user]}
+    assert PromptForm(chat=True, system=None, token_ids=False).engine_prompt("Who?") == {"messages": [user]}
 
 
 def test_chat_with_a_model_without_a_template_is_refused():

@@ -1,5 +1,7 @@
 """The loop over a model whose tokens can be computed by hand: what is asked is what is answered, whatever else runs."""
 
+import contextlib
+import itertools
 import random
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from jaxinfer.engine import Engine
 from jaxinfer.sampling_params import SamplingParams
 from tests.engines import finish, greedy, run_alone
-from tests.fakes import VOCAB_SIZE, expected_tokens, fake_engine
+from tests.fakes import VOCAB_SIZE, FakeStep, expected_tokens, fake_engine
 
 
 def assert_idle(engine: Engine, num_pages: int = 32) -> None:
@@ -164,6 +166,63 @@ def test_an_id_in_use_is_refused_and_can_be_used_again_afterwards() -> None:
     assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([1], 2)
     engine.add_request("a", [2], greedy(2))
     assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([2], 2)
+
+
+def test_an_interrupted_wait_for_the_device_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine()
+    engine.add_request("a", [1, 2], greedy(10))
+    read, calls = FakeStep.read, itertools.count()
+
+    def interrupted_twice(step: FakeStep) -> list[int]:
+        if next(calls) in (2, 3):
+            raise KeyboardInterrupt
+        return read(step)
+
+    monkeypatch.setattr(FakeStep, "read", interrupted_twice)
+    outputs = {}
+    while engine.has_unfinished:
+        with contextlib.suppress(KeyboardInterrupt):
+            outputs |= {output.request_id: output for output in engine.step()}
+    assert outputs["a"].outputs[0].token_ids == expected_tokens([1, 2], 10)
+    assert_idle(engine)
+
+
+def test_a_step_that_cannot_be_launched_ends_its_requests_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine(max_num_seqs=1)
+    engine.add_request("hit", [1, 2], greedy(5))
+    engine.add_request("waits", [3], greedy(5))
+    engine.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._runner, "launch", lambda batch: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.step()
+    outputs = finish(engine)
+    assert outputs["hit"].outputs[0].finish_reason == "abort"
+    assert outputs["waits"].outputs[0].token_ids == expected_tokens([3], 5)
+    assert_idle(engine)
+
+
+def test_text_that_cannot_be_made_ends_its_request_only() -> None:
+    class Broken:
+        text = ""
+
+        def push(self, token_ids: list[int]) -> str:
+            raise RuntimeError("no such token")
+
+    engine = fake_engine()
+    engine.add_request("bad", [1, 2], greedy(5), stream=True)
+    engine.add_request("good", [3], greedy(5))
+    engine._tracked["bad"].detokenizer = Broken()
+    outputs = finish(engine)
+    assert outputs["bad"].outputs[0].finish_reason == "error"
+    assert "no such token" in outputs["bad"].error
+    assert outputs["good"].outputs[0].token_ids == expected_tokens([3], 5)
+    assert_idle(engine)
+
+
+def test_end_tokens_beyond_the_vocabulary_are_no_fault() -> None:
+    engine = fake_engine(eos_token_ids=[VOCAB_SIZE + 5])
+    assert run_alone(engine, [3], greedy(4, min_tokens=2)).outputs[0].token_ids == expected_tokens([3], 4)
 
 
 def test_the_caller_may_change_its_prompt_after_the_call() -> None:

@@ -98,10 +98,14 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
         2: ({"prompt_token_ids": []}, "empty prompt"),
         3: ({"prompt_token_ids": [1, 512]}, "512; a token id"),
         4: ({"prompt_token_ids": [1] * 129}, "prompt of 129 tokens and max_model_len is 128"),
-        5: ({"token_ids": [1]}, "it must be text or"),
-        6: (17, "it must be text or"),
+        5: ({"token_ids": [1]}, "it must be text, "),
+        6: (17, "it must be text, "),
+        7: ({"prompt_token_ids": None}, "prompt is None; it must be a list"),
+        8: ({"prompt_token_ids": 5}, "prompt is 5; it must be a list"),
+        9: ("Lily \ud800 ran", "surrogate"),
+        10: ({"messages": [{"role": "user", "content": "Hello"}]}, "template"),
     }
-    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(8)]
+    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(12)]
     outputs = llm.generate(prompts, greedy(5))
     good = text_of(llm, "Once upon a time", greedy(5))
     for i, output in enumerate(outputs):
@@ -115,7 +119,7 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
 
 @pytest.mark.parametrize(
     ("prompt", "message"),
-    [("", "the prompt is empty"), ({"prompt_token_ids": [-1]}, "-1; a token id"), ({}, "it must be text or")],
+    [("", "the prompt is empty"), ({"prompt_token_ids": [-1]}, "-1; a token id"), ({}, "it must be text, ")],
 )
 def test_a_single_bad_prompt_raises(llm: LLM, prompt: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -140,6 +144,63 @@ def test_metrics_tell_when_things_happened(llm: LLM) -> None:
 def test_chat_needs_a_template(llm: LLM) -> None:
     with pytest.raises(ValueError, match="template"):
         llm.chat([{"role": "user", "content": "Hello"}])
+
+
+def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -> None:
+    """With a template that spells BOS: the ids are those of its text, and the answer reads on from it."""
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }} {% endfor %}"
+    conversations = [
+        [{"role": "user", "content": "Once upon"}],
+        [{"role": "user"}],
+        [{"role": "user", "content": "Tom"}],
+    ]
+    llm.tokenizer.chat_template = template
+    try:
+        outputs = llm.chat(conversations, greedy(5))
+        [alone] = llm.chat(conversations[0], greedy(5))
+        with pytest.raises(ValueError, match=r"\['content'\] is None"):
+            llm.chat(conversations[1], greedy(5))
+        streamed = "".join(output.outputs[0].delta for output in llm.stream({"messages": conversations[0]}, greedy(5)))
+    finally:
+        llm.tokenizer.chat_template = None
+    assert outputs[0].prompt == "<s>Once upon "
+    assert outputs[0].prompt_token_ids == llm.tokenizer.encode("Once upon ")
+    assert outputs[0].outputs[0].text == alone.outputs[0].text == streamed
+    assert "['content'] is None" in outputs[1].error
+    assert outputs[2].error is None
+
+
+def test_a_caller_may_change_what_it_was_handed(llm: LLM) -> None:
+    expected = text_of(llm, "Once upon a time", greedy(12))
+    for output in llm.stream("Once upon a time", greedy(12)):
+        output.prompt_token_ids.append(7)
+        output.outputs[0].token_ids.clear()
+    assert output.outputs[0].text == expected
+
+
+def test_an_interrupt_loses_nothing(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while one request's text is made: the tokens of its neighbour must come once, in order."""
+    expected = text_of(llm, "Once upon a time", greedy(20))
+    stream = llm.stream("Once upon a time", greedy(20))
+    text = next(stream).outputs[0].delta
+
+    def interrupt(index: int, output: object) -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(["Lily"], greedy(2), on_finish=interrupt)
+    output_of, calls = llm.engine._output, itertools.count()
+
+    def interrupted_once(tracked: object) -> object:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return output_of(tracked)
+
+    monkeypatch.setattr(llm.engine, "_output", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["Lily", "Tom"], greedy(3))
+    assert text + "".join(output.outputs[0].delta for output in stream) == expected
 
 
 def test_a_preset_with_random_weights_takes_ids_only() -> None:
