@@ -44,14 +44,13 @@ def paged_attention(
         block_len: for each block how many queries it has, 0 to Q; the others are padding and give zeros.
         window: keys that a token attends to, or None for all.
         scale: factor of the scores, 1 / sqrt(D) as a rule.
-        implementation: which one computes it; None picks by platform.
+        implementation: which one computes it; None takes the platform's (there is one so far, for all).
 
     Returns:
         The attended values in ``q``'s dtype; scores and sums are float32 inside.
 
     Raises:
-        ValueError: heads that do not divide, a window below 1, shapes that contradict each other, an unknown
-            implementation.
+        ValueError: heads that do not divide, head_dim unlike the cache's, a window below 1, an unknown implementation.
     """
     num_heads, num_kv_heads = q.shape[2], kv_pages.shape[3]
     if num_heads % num_kv_heads:
