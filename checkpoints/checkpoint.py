@@ -28,20 +28,18 @@ _MISTRAL_STEM = "consolidated"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A model on disk: its shape, its special tokens, and its weights on request.
+    """A model on disk: its shape, the tokens that end a text, and its weights on request.
 
     Attributes:
         path: the folder or file.
         layout: how the files are arranged.
         config: the shape of the model.
-        bos_token_id: the token that begins a text, or None where the checkpoint does not say.
-        eos_token_ids: the tokens that end one; empty where the checkpoint leaves it to the tokenizer.
+        eos_token_ids: the tokens that end a text; empty where the checkpoint leaves it to the tokenizer.
     """
 
     path: Path
     layout: Layout
     config: ModelConfig
-    bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
     _loader: WeightLoader = field(repr=False)
 
@@ -101,7 +99,6 @@ def open_checkpoint(path: Path) -> Checkpoint:
         path=path,
         layout=layout,
         config=description.config,
-        bos_token_id=description.bos_token_id,
         eos_token_ids=description.eos_token_ids,
         _loader=WeightLoader(table, description.config, source),
     )

@@ -9,16 +9,14 @@ from jaxinfer.config import ModelConfig
 
 @dataclass(frozen=True)
 class Description:
-    """The model's shape and the tokens that begin and end a text, as far as the checkpoint names them.
+    """The model's shape and the tokens that end a text, as far as the checkpoint names them.
 
     Attributes:
         config: the shape of the model.
-        bos_token_id: the token that begins a text, or None.
-        eos_token_ids: the tokens that end one; empty where the checkpoint leaves it to the tokenizer.
+        eos_token_ids: the tokens that end a text; empty where the checkpoint leaves it to the tokenizer.
     """
 
     config: ModelConfig
-    bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 
 

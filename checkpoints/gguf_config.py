@@ -50,11 +50,7 @@ def read_description(source: GGUFSource) -> Description:
         windows=(fields.window("llama.attention.sliding_window"),) * num_layers,
     )
     found = (token_id(fields, key, config.vocab_size) for key in _EOS_KEYS)
-    return Description(
-        config,
-        bos_token_id=token_id(fields, "tokenizer.ggml.bos_token_id", config.vocab_size),
-        eos_token_ids=tuple(dict.fromkeys(token for token in found if token is not None)),
-    )
+    return Description(config, tuple(dict.fromkeys(token for token in found if token is not None)))
 
 
 def _refuse_unsupported(fields: Fields) -> None:

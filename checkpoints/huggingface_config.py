@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkpoints.config_fields import Fields, read_json
-from checkpoints.description import Description, model_config, token_id, token_ids
+from checkpoints.description import Description, model_config, token_ids
 from jaxinfer.config import ModelConfig
 
 
@@ -45,7 +45,7 @@ _UNSUPPORTED = {
 
 
 def read_description(folder: Path) -> Description:
-    """What ``config.json`` says, with the tokens of ``generation_config.json`` before its own.
+    """What ``config.json`` says, with the end tokens of ``generation_config.json`` before its own.
 
     Raises:
         ValueError: the architecture is not supported, or a value is missing, malformed or not supported.
@@ -54,13 +54,8 @@ def read_description(folder: Path) -> Description:
     config = _model_config(fields, _family(fields))
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file) if generation_file.exists() else Fields(generation_file, {})
-    bos = token_id(generation, "bos_token_id", config.vocab_size)
     eos = token_ids(generation, "eos_token_id", config.vocab_size)
-    return Description(
-        config,
-        bos_token_id=token_id(fields, "bos_token_id", config.vocab_size) if bos is None else bos,
-        eos_token_ids=eos or token_ids(fields, "eos_token_id", config.vocab_size),
-    )
+    return Description(config, eos or token_ids(fields, "eos_token_id", config.vocab_size))
 
 
 def _family(fields: Fields) -> _Family:

@@ -108,6 +108,7 @@ def test_a_missing_key_is_named(read, key):
 def test_a_text_ends_at_the_end_of_a_turn_too(read):
     checkpoint = read({"tokenizer.ggml.eot_token_id": 9, "tokenizer.ggml.eom_token_id": 2})
     assert checkpoint.eos_token_ids == (2, 9)
+    assert read({"tokenizer.ggml.eom_token_id": 5}).eos_token_ids == (2, 5)
 
 
 def test_a_padded_embedding_sets_the_vocabularys_size(read):

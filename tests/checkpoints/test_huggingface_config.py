@@ -1,5 +1,7 @@
 """config.json, as versions 4 and 5 of transformers write it."""
 
+import re
+
 import pytest
 
 from checkpoints.huggingface_config import read_description
@@ -194,7 +196,7 @@ def test_a_missing_or_malformed_value_is_named(read, key, value):
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types is"),
         ({"eos_token_id": 48}, "eos_token_id is 48; it must be a token id below the vocabulary's 48"),
         ({"eos_token_id": [2, -1]}, r"eos_token_id is \[2, -1\]"),
-        ({"bos_token_id": "<s>"}, "bos_token_id is '<s>'"),
+        ({"eos_token_id": "</s>"}, "eos_token_id is '</s>'; it must be a whole number"),
     ],
 )
 def test_what_is_refused(read, change, message):
@@ -223,24 +225,24 @@ def test_an_unknown_architecture_is_named_with_the_supported_ones(read, change, 
 
 
 @pytest.mark.parametrize(
-    ("own", "generation", "bos", "eos"),
+    ("own", "generation", "eos"),
     [
-        ({}, None, 1, (2,)),
-        ({"eos_token_id": [2, 5, 2]}, None, 1, (2, 5)),
-        ({}, {"eos_token_id": [7, 2]}, 1, (7, 2)),
-        ({}, {"eos_token_id": 0, "bos_token_id": 0}, 0, (0,)),
-        ({}, {"temperature": 0.6}, 1, (2,)),
-        ({"eos_token_id": None, "bos_token_id": None}, None, None, ()),
+        ({}, None, (2,)),
+        ({"eos_token_id": [2, 5, 2]}, None, (2, 5)),
+        ({}, {"eos_token_id": [7, 2, 7]}, (7, 2)),
+        ({}, {"eos_token_id": 0}, (0,)),
+        ({}, {"temperature": 0.6}, (2,)),
+        ({"eos_token_id": None}, None, ()),
     ],
 )
-def test_special_tokens_of_the_generation_config_come_first(read, own, generation, bos, eos):
-    description = read(HF_CONFIG | own, generation)
-    assert (description.bos_token_id, description.eos_token_ids) == (bos, eos)
+def test_end_tokens_of_the_generation_config_come_first(read, own, generation, eos):
+    assert read(HF_CONFIG | own, generation).eos_token_ids == eos
 
 
-def test_a_bad_token_of_the_generation_config_is_named_with_its_file(read):
-    with pytest.raises(ValueError, match=r"generation_config\.json: eos_token_id is 48"):
-        read(HF_CONFIG, {"eos_token_id": 48})
+@pytest.mark.parametrize("value", [48, -1, "two", [2, 48], [True]])
+def test_a_bad_token_of_the_generation_config_is_named_with_its_file(read, value):
+    with pytest.raises(ValueError, match=r"generation_config\.json: eos_token_id is " + re.escape(repr(value))):
+        read(HF_CONFIG, {"eos_token_id": value})
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b"7"])

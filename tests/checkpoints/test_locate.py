@@ -74,7 +74,7 @@ def test_the_home_folder_is_known(tmp_path, monkeypatch):
 def test_smollm2_opens_and_is_the_preset(smollm2):
     checkpoint = open_checkpoint(smollm2)
     assert checkpoint.config == PRESETS["smollm2-135m"]
-    assert (checkpoint.bos_token_id, checkpoint.eos_token_ids) == (1, (2,))
+    assert checkpoint.eos_token_ids == (2,)
 
 
 def test_the_package_is_not_imported(smollm2):

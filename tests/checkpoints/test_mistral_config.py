@@ -33,7 +33,7 @@ def read(tmp_path):
 def test_every_value_has_its_place(read):
     description = read(MISTRAL_PARAMS)
     assert description.config == CONFIG
-    assert (description.bos_token_id, description.eos_token_ids) == (None, ())
+    assert description.eos_token_ids == ()
 
 
 def test_mistral_7b_v01_means_10000(read):
