@@ -65,7 +65,7 @@ def render_chat(
             documents=None,
             add_generation_prompt=add_generation_prompt,
             bos_token=_spelling(tokenizer, tokenizer.bos_token_id),
-            eos_token=_spelling(tokenizer, next(iter(tokenizer.eos_token_ids), None)),
+            eos_token=_spelling(tokenizer, tokenizer.eos_token_id),
         )
         return environment.concat(pieces)
     except jinja2.TemplateSyntaxError as error:

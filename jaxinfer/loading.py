@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkpoints import PRESETS, locate, open_checkpoint, random_weights
+from checkpoints import PRESETS, Checkpoint, locate, open_checkpoint, random_weights
 from jaxinfer.config import ModelConfig
 from jaxinfer.engine import Engine
 from jaxinfer.limits import resolve_limits
@@ -34,7 +34,7 @@ class LoadedModel:
         config: the shape.
         weights: makes an iterator over (name, array) in the dtype it is given.
         tokenizer: None for a model of random weights.
-        eos_token_ids: what ends a text.
+        eos_token_ids: what ends a text: the ids that the checkpoint names, and the tokenizer's own EOS.
     """
 
     config: ModelConfig
@@ -65,8 +65,13 @@ def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int
         raise ValueError(f"load_format is {load_format!r}; it must be 'auto' or 'random'")
     path = locate(str(model))
     checkpoint, tokenizer = open_checkpoint(path), load_tokenizer(path)
-    eos = tuple(dict.fromkeys((*checkpoint.eos_token_ids, *tokenizer.eos_token_ids)))
-    return LoadedModel(checkpoint.config, checkpoint.weights, tokenizer, eos)
+    return LoadedModel(checkpoint.config, checkpoint.weights, tokenizer, _eos_token_ids(checkpoint, tokenizer))
+
+
+def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Both, without repeats: a chat model's turn may end at its tokenizer's EOS while the checkpoint names another."""
+    own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+    return tuple(dict.fromkeys((*checkpoint.eos_token_ids, *own)))
 
 
 def build_engine(loaded: LoadedModel, *, dtype: str = "auto", **limits: Any) -> tuple[Engine, ModelRunner]:

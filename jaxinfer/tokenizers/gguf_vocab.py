@@ -48,7 +48,6 @@ def load_gguf_tokenizer(path: Path) -> HuggingFaceTokenizer:
     """Builds the tokenizer of the GGUF file at ``path``.
 
     Control tokens are special (decoded to nothing), user-defined ones are text; both are recognised in what is encoded.
-    End tokens are ``eos_token_id`` and, where it is there, ``eot_token_id``.
 
     Raises:
         ValueError: the file cannot be read, has no vocabulary, or one of a kind or pre-tokenizer that is not known;
@@ -59,12 +58,11 @@ def load_gguf_tokenizer(path: Path) -> HuggingFaceTokenizer:
     if kind != "gpt2":
         raise ValueError(f"{path}: tokenizer.ggml.model is {kind!r}; the kind that can be read is 'gpt2'")
     tokens = header.items("tokens", str)
-    end_ids = [header.token_id(name, len(tokens)) for name in ("eos", "eot")]
     return HuggingFaceTokenizer(
         _build(header, tokens),
         bos_token_id=header.token_id("bos", len(tokens)),
         add_bos=header.optional("tokenizer.ggml.add_bos_token", bool) or False,
-        eos_token_ids=tuple(dict.fromkeys(token_id for token_id in end_ids if token_id is not None)),
+        eos_token_id=header.token_id("eos", len(tokens)),
         chat_template=header.optional("tokenizer.chat_template", str),
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import tokenizers
 
 from jaxinfer.tokenizers.huggingface import HuggingFaceTokenizer
-from jaxinfer.tokenizers.side_files import SideFiles, read_side_files
+from jaxinfer.tokenizers.side_files import read_side_files
 
 
 def load_tokenizer_json(path: Path) -> HuggingFaceTokenizer:
@@ -22,28 +22,23 @@ def load_tokenizer_json(path: Path) -> HuggingFaceTokenizer:
     except Exception as error:  # the library raises no narrower class
         raise ValueError(f"{path} cannot be read as a tokenizer: {error}") from error
     side = read_side_files(path.parent)
-    bos_token_id = None if side.bos_token is None else _token_id(inner, path, "bos_token", side.bos_token)
+    bos_token_id = _token_id(inner, path, "bos_token", side.bos_token)
+    eos_token_id = _token_id(inner, path, "eos_token", side.eos_token)
     try:
         return HuggingFaceTokenizer(
             inner,
             bos_token_id=bos_token_id,
             add_bos=bool(side.add_bos_token),
-            eos_token_ids=_eos_token_ids(inner, path, side),
+            eos_token_id=eos_token_id,
             chat_template=side.chat_template,
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _eos_token_ids(inner: tokenizers.Tokenizer, path: Path, side: SideFiles) -> tuple[int, ...]:
-    if side.eos_token_ids:
-        return side.eos_token_ids
-    if side.eos_token is None:
-        return ()
-    return (_token_id(inner, path, "eos_token", side.eos_token),)
-
-
-def _token_id(inner: tokenizers.Tokenizer, path: Path, key: str, token: str) -> int:
+def _token_id(inner: tokenizers.Tokenizer, path: Path, key: str, token: str | None) -> int | None:
+    if token is None:
+        return None
     token_id = inner.token_to_id(token)
     if token_id is None:
         raise ValueError(f"{key} is {token!r}, which the vocabulary of {path} does not have")

@@ -34,7 +34,7 @@ class HuggingFaceTokenizer:
         *,
         bos_token_id: int | None,
         add_bos: bool,
-        eos_token_ids: tuple[int, ...],
+        eos_token_id: int | None,
         chat_template: str | None,
     ) -> None:
         """``add_bos``: put BOS first even where the library's own post-processor does not.
@@ -50,7 +50,7 @@ class HuggingFaceTokenizer:
         self._known_ids = frozenset(inner.get_vocab(with_added_tokens=True).values())
         self.vocab_size = max(self._known_ids, default=-1) + 1
         self.bos_token_id = bos_token_id
-        self.eos_token_ids = eos_token_ids
+        self.eos_token_id = eos_token_id
         self.chat_template = chat_template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:

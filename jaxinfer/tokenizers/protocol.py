@@ -1,9 +1,13 @@
 """What the engine needs of a tokenizer, whatever file its vocabulary came from.
 
-A model's embedding is often padded beyond its tokenizer's vocabulary (Qwen2: 151,936 rows for some 151,650 tokens), and
-a vocabulary may have gaps. So a prompt or a sample may hold an id that the model knows and the tokenizer does not. Such
-an id has no text: decoding goes on as if it were not there. A negative id, or one that is no whole number, is a
-ValueError that names it, wherever ids are taken.
+The vocabularies of model and tokenizer need not be the same size, and neither bounds the other:
+
+- A model's embedding is often padded beyond the tokens (Qwen2: 151,936 rows for some 151,650 of them), and a vocabulary
+  may have gaps. So a prompt or a sample may hold an id that the model knows and the tokenizer does not. Such an id has
+  no text: decoding goes on as if it were not there. A negative id, or one that is no whole number, is a ValueError that
+  names it, wherever ids are taken.
+- A tokenizer may have tokens, added later, that the model has no row for. ``encode`` gives their ids, since it does not
+  know the model; the engine checks every id of a prompt against the model's vocabulary.
 """
 
 from collections.abc import Sequence
@@ -31,12 +35,16 @@ class Tokenizer(Protocol):
     """Encodes and decodes; knows its special tokens and, where the model has one, its chat template.
 
     Attributes:
-        vocab_size: one more than the highest id that has a token; the model's own may be larger.
+        vocab_size: one more than the highest id that has a token; the model's own may be larger or smaller.
+        bos_token_id: the token that begins a text, None where the vocabulary names none.
+        eos_token_id: the one that its own files call EOS, None where they name none. What ends a text is the
+            checkpoint's to say: it may list several (see ``jaxinfer.loading``).
+        chat_template: the source of the jinja template, None where the model has none.
     """
 
     vocab_size: int
     bos_token_id: int | None
-    eos_token_ids: tuple[int, ...]
+    eos_token_id: int | None
     chat_template: str | None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:

@@ -1,11 +1,11 @@
-"""What a model directory says about its tokenizer beside the vocabulary: end tokens, BOS, the chat template.
+"""What a model directory says about its tokenizer beside the vocabulary: BOS, EOS, the chat template.
 
 Writers disagree on where these stand, so the order of precedence is kept here, in one place:
 
-- end tokens: ``generation_config.json`` (``eos_token_id``, one or many), else ``eos_token`` of
-  ``tokenizer_config.json``, else of ``special_tokens_map.json``;
-- BOS: ``bos_token`` of ``tokenizer_config.json``, else of ``special_tokens_map.json``;
+- BOS and EOS: ``bos_token`` and ``eos_token`` of ``tokenizer_config.json``, else of ``special_tokens_map.json``;
 - chat template: ``chat_template.jinja``, else ``chat_template`` of ``tokenizer_config.json`` (of several, ``default``).
+
+``generation_config.json`` and ``config.json`` are not read here: they are the model's, which ``checkpoints`` reads.
 """
 
 import json
@@ -16,11 +16,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class SideFiles:
-    """Attributes that are None (or empty) are not stated by any file."""
+    """Attributes that are None are not stated by any file."""
 
     bos_token: str | None
     eos_token: str | None
-    eos_token_ids: tuple[int, ...]
     add_bos_token: bool | None
     chat_template: str | None
 
@@ -37,7 +36,6 @@ def read_side_files(directory: Path) -> SideFiles:
     return SideFiles(
         bos_token=_token(directory, config, special, "bos_token"),
         eos_token=_token(directory, config, special, "eos_token"),
-        eos_token_ids=_eos_token_ids(directory / "generation_config.json"),
         add_bos_token=add_bos,
         chat_template=_chat_template(directory, config),
     )
@@ -66,17 +64,6 @@ def _token(directory: Path, config: dict[str, Any], special: dict[str, Any], key
             raise ValueError(f"{directory / name}: {key} is {value!r}; it must be the token's spelling")
         return value
     return None
-
-
-def _eos_token_ids(path: Path) -> tuple[int, ...]:
-    value = _read_object(path).get("eos_token_id")
-    if value is None:
-        return ()
-    ids = value if isinstance(value, list) else [value]
-    for token_id in ids:
-        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
-            raise ValueError(f"{path}: eos_token_id is {value!r}; it must be a token id or a list of them")
-    return tuple(dict.fromkeys(ids))
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:

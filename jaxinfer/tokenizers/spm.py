@@ -25,16 +25,14 @@ class SentencePieceTokenizer:
         processor: sentencepiece.SentencePieceProcessor,
         *,
         add_bos: bool = True,
-        eos_token_ids: tuple[int, ...] = (),
         chat_template: str | None = None,
     ) -> None:
-        """``add_bos``: BOS first, where the vocabulary has one. ``eos_token_ids``: empty takes the vocabulary's own."""
+        """``add_bos``: BOS first, where the vocabulary has one."""
         self._processor = processor
         self._add_bos = add_bos
         self.vocab_size: int = processor.vocab_size()
         self.bos_token_id: int | None = processor.bos_id() if processor.bos_id() >= 0 else None
-        own_eos = (processor.eos_id(),) if processor.eos_id() >= 0 else ()
-        self.eos_token_ids = eos_token_ids or own_eos
+        self.eos_token_id: int | None = processor.eos_id() if processor.eos_id() >= 0 else None
         self.chat_template = chat_template
         self._control_ids = {
             processor.id_to_piece(token_id): token_id
@@ -86,7 +84,8 @@ class SentencePieceTokenizer:
 def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
     """Reads the SentencePiece model at ``path`` and the files beside it.
 
-    BOS comes first where the vocabulary has one, unless ``tokenizer_config.json`` says ``add_bos_token`` false.
+    BOS and EOS are the vocabulary's own. BOS comes first where there is one, unless ``tokenizer_config.json`` says
+    ``add_bos_token`` false.
 
     Raises:
         ValueError: a file cannot be read.
@@ -99,6 +98,5 @@ def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
     return SentencePieceTokenizer(
         processor,
         add_bos=side.add_bos_token is not False,
-        eos_token_ids=side.eos_token_ids,
         chat_template=side.chat_template,
     )

@@ -10,21 +10,21 @@ from jaxinfer import chat_template
 from jaxinfer.chat_template import render_chat
 from jaxinfer.tokenizers import load_tokenizer
 from tests.reference import FIXTURES
-from tests.vocabularies import smollm2_path
+from tests.vocabularies import smollm2_path, write_byte_level_json
 
 HI = [{"role": "user", "content": "hi"}]
 
 
 @dataclass
 class Vocabulary:
-    """A tokenizer that knows how to spell BOS (1) and EOS (2, 3), and no more."""
+    """A tokenizer that knows how to spell BOS (1) and EOS (2), and no more."""
 
     chat_template: str | None
     bos_token_id: int | None = 1
-    eos_token_ids: tuple[int, ...] = (2, 3)
+    eos_token_id: int | None = 2
 
     def token_text(self, token_id: int) -> str:
-        return {1: "<s>", 2: "</s>", 3: "<end>"}[token_id]
+        return {1: "<s>", 2: "</s>"}[token_id]
 
 
 def render(template: str, messages=HI, **options) -> str:
@@ -75,7 +75,14 @@ def test_tools_and_other_keys_reach_the_template():
 
 
 def test_a_model_without_bos_spells_none():
-    assert render_chat(Vocabulary("[{{ bos_token }}{{ eos_token }}]", None, ()), HI) == "[]"
+    assert render_chat(Vocabulary("[{{ bos_token }}{{ eos_token }}]", None, None), HI) == "[]"
+
+
+def test_eos_is_spelled_as_the_tokenizers_files_say(tmp_path):
+    """As Llama 3 Instruct: its generation_config.json lists the end of a text before the end of a turn."""
+    folder = write_byte_level_json(tmp_path, eos_token="</s>", chat_template="{{ eos_token }}")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [0, 2, 1]}')
+    assert render_chat(load_tokenizer(folder), HI) == "</s>"
 
 
 def test_renderings_do_not_share_state():

@@ -121,7 +121,7 @@ def ids_that_meet(tokenizer) -> list[int]:
     word = "h" if "h" in spelled else "\u2581h"
     parts = [spelled[part] for part in (lead, follow, space, word) if part in spelled]
     without_token = spelled.get("", tokenizer.vocab_size)
-    return [*parts, *(tokenizer.eos_token_ids or (0,)), without_token]
+    return [*parts, tokenizer.eos_token_id or 0, without_token]
 
 
 def test_all_short_sequences(tokenizer):

@@ -53,7 +53,7 @@ def test_smollm2_splits_digits_before_spaces(smollm2, reference):
 
 def test_smollm2_special_tokens(smollm2):
     assert smollm2.vocab_size == 49152
-    assert smollm2.eos_token_ids == (2,)
+    assert smollm2.eos_token_id == 2
     assert smollm2.token_text(2) == "<|im_end|>"
     assert smollm2.encode("<|im_start|>", add_special_tokens=True) == [1]  # its file says: no BOS of its own
     assert smollm2.decode([1, *smollm2.encode("hi"), 2]) == "hi"
@@ -64,7 +64,7 @@ def test_gpt2_kind_by_hand(tmp_path):
     hello, space_w = BYTE_LEVEL_TOKENS.index("hello"), BYTE_LEVEL_TOKENS.index("Ġw")
     assert tokenizer.encode("hello w</s><tool>") == [hello, space_w, 1, 2]
     assert tokenizer.decode([hello, space_w, 1, 2]) == "hello w<tool>"  # control tokens are no text, user-defined are
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.chat_template) == (None, (1,), None)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.chat_template) == (None, 1, None)
 
 
 def test_bos_comes_once(tmp_path):
@@ -77,9 +77,9 @@ def test_bos_comes_once(tmp_path):
     assert tokenizer.encode("") == [0]
 
 
-def test_end_of_turn_is_an_end_token(tmp_path):
-    assert load_tokenizer(write_gguf(tmp_path / "a.gguf", eos_token_id=1, eot_token_id=2)).eos_token_ids == (1, 2)
-    assert load_tokenizer(write_gguf(tmp_path / "b.gguf", eos_token_id=1, eot_token_id=1)).eos_token_ids == (1,)
+def test_the_end_of_a_turn_is_not_eos(tmp_path):
+    assert load_tokenizer(write_gguf(tmp_path / "a.gguf", eot_token_id=2, eos_token_id=1)).eos_token_id == 1
+    assert load_tokenizer(write_gguf(tmp_path / "b.gguf", eot_token_id=2)).eos_token_id is None
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_greedy_text_survives(tokenizer, shared_data):
 
 
 def test_what_the_vocabulary_says_of_itself(tokenizer):
-    assert (tokenizer.vocab_size, tokenizer.bos_token_id, tokenizer.eos_token_ids) == (512, BOS, (EOS,))
+    assert (tokenizer.vocab_size, tokenizer.bos_token_id, tokenizer.eos_token_id) == (512, BOS, EOS)
     assert (tokenizer.token_text(BOS), tokenizer.token_text(EOS), tokenizer.chat_template) == ("<s>", "</s>", None)
 
 
@@ -52,11 +52,11 @@ def test_chat_text_brings_its_control_tokens(tokenizer, library):
 
 def test_files_beside_it_are_read(folder, tmp_path, library):
     shutil.copy(folder / "tokenizer.model", tmp_path)
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 2]}')
     (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": false, "chat_template": "from the config"}')
     (tmp_path / "chat_template.jinja").write_text("from the file")
     tokenizer = load_tokenizer(tmp_path)
-    assert tokenizer.eos_token_ids == (2, 7)
+    assert tokenizer.eos_token_id == EOS  # the list beside it is the model's
     assert tokenizer.encode("Once") == library.encode("Once")
     assert tokenizer.chat_template == "from the file"
 
