@@ -9,6 +9,7 @@ import tokenizers
 
 from jaxinfer.tokenizers.protocol import TextStream
 from jaxinfer.tokenizers.streams import ByteStream, WindowStream
+from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -54,7 +55,7 @@ class HuggingFaceTokenizer:
         self.chat_template = chat_template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        ids = self._inner.encode(text, add_special_tokens=add_special_tokens).ids
+        ids = self._inner.encode(checked_text(text), add_special_tokens=add_special_tokens).ids
         bos = self.bos_token_id
         if not add_special_tokens or bos is None:
             return ids

@@ -53,6 +53,8 @@ class Tokenizer(Protocol):
         With ``add_special_tokens`` the vocabulary's own BOS comes first where the model wants one, and never twice.
         Without it (for text that a chat template wrote, which brings its own) none is added. In both cases the spelling
         of a special token, such as ``<|im_start|>``, becomes that token where the vocabulary's format says so.
+
+        Raises ValueError for a text with a lone surrogate, which it names with its position.
         """
 
     def decode(self, token_ids: Sequence[int]) -> str:

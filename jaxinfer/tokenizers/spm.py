@@ -9,6 +9,7 @@ import sentencepiece
 from jaxinfer.tokenizers.protocol import TextStream
 from jaxinfer.tokenizers.side_files import read_side_files
 from jaxinfer.tokenizers.streams import WindowStream, incomplete_utf8_tail
+from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
 
@@ -42,6 +43,7 @@ class SentencePieceTokenizer:
         self._control_pattern = re.compile("(" + "|".join(map(re.escape, self._control_ids)) + ")")
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        checked_text(text)
         if not add_special_tokens:
             return self._encode_with_control_tokens(text)
         ids = self._processor.encode(text)
