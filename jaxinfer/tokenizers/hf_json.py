@@ -11,8 +11,15 @@ from jaxinfer.tokenizers.side_files import read_side_files
 def load_tokenizer_json(path: Path) -> HuggingFaceTokenizer:
     """Reads ``tokenizer.json`` at ``path`` and the files beside it.
 
-    BOS is added on the word of the file's own post-processor; where ``tokenizer_config.json`` says ``add_bos_token``
-    and the post-processor does not add it, it is added here.
+    BOS is what a side file says, else the special token that the post-processor puts before every text.
+
+    It is added on the post-processor's word, which is the recipe that came with the vocabulary. ``add_bos_token`` false
+    in ``tokenizer_config.json`` does not take it away: transformers 5 drops the key where there is a
+    ``tokenizer.json``. True where the post-processor adds none is obeyed, unlike there: the model wants a BOS, and
+    version 4's Llama class, which made a post-processor of its own by this key, gave it one.
+
+    Padding and truncation that the file brings are switched off: they are settings of a batch at the time of writing,
+    and would change the prompt.
 
     Raises:
         ValueError: a file cannot be read, or a special token that it names is not in the vocabulary.
@@ -21,8 +28,12 @@ def load_tokenizer_json(path: Path) -> HuggingFaceTokenizer:
         inner = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no narrower class
         raise ValueError(f"{path} cannot be read as a tokenizer: {error}") from error
+    inner.no_padding()
+    inner.no_truncation()
     side = read_side_files(path.parent)
     bos_token_id = _token_id(inner, path, "bos_token", side.bos_token)
+    if bos_token_id is None:
+        bos_token_id = _put_first(inner)
     eos_token_id = _token_id(inner, path, "eos_token", side.eos_token)
     try:
         return HuggingFaceTokenizer(
@@ -34,6 +45,18 @@ def load_tokenizer_json(path: Path) -> HuggingFaceTokenizer:
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _put_first(inner: tokenizers.Tokenizer) -> int | None:
+    """The special token that the post-processor puts before every text: an empty one, and one that is not.
+
+    On the empty text alone, a token that it puts last would look the same.
+    """
+    empty, letter = inner.encode("").ids, inner.encode("a").ids
+    if not empty or empty[:1] != letter[:1]:
+        return None
+    token = inner.get_added_tokens_decoder().get(empty[0])
+    return empty[0] if token is not None and token.special else None
 
 
 def _token_id(inner: tokenizers.Tokenizer, path: Path, key: str, token: str | None) -> int | None:

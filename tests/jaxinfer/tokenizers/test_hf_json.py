@@ -1,10 +1,11 @@
 """``tokenizer.json``: who adds BOS, which token is EOS, and what is said when a file is wrong."""
 
 import json
+from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizers import decoders, models
+from tokenizers import decoders, models, processors
 
 from jaxinfer.tokenizers import load_tokenizer
 from tests.vocabularies import BYTE_LEVEL_TOKENS, write_byte_fallback_json, write_byte_level_json
@@ -13,9 +14,10 @@ HELLO = BYTE_LEVEL_TOKENS.index("hello")
 
 
 @pytest.mark.parametrize("adds_bos", [True, False], ids=["post-processor adds", "post-processor does not"])
-@pytest.mark.parametrize("says_add", [True, False], ids=["config adds", "config says nothing"])
+@pytest.mark.parametrize("says_add", [True, False, None], ids=["config adds", "config does not", "config is silent"])
 def test_bos_comes_once(tmp_path, adds_bos, says_add):
-    config = {"bos_token": "<s>"} | ({"add_bos_token": True} if says_add else {})
+    """Neither a false nor silence takes away what the post-processor adds: so it is in transformers 5.24."""
+    config = {"bos_token": "<s>"} | ({} if says_add is None else {"add_bos_token": says_add})
     tokenizer = load_tokenizer(write_byte_fallback_json(tmp_path, decoder="sequence", adds_bos=adds_bos, **config))
     plain = tokenizer.encode("he", add_special_tokens=False)
     spelled = tokenizer.encode("<s>he", add_special_tokens=False)
@@ -25,6 +27,52 @@ def test_bos_comes_once(tmp_path, adds_bos, says_add):
     assert tokenizer.encode("he") == ([1, *plain] if wanted else plain)
     assert tokenizer.encode("<s>he") == spelled
     assert tokenizer.encode("") == ([1] if wanted else [])
+
+
+def post_process(folder: Path, template: str) -> Path:
+    """Give the byte-level vocabulary a post-processor: ``$A`` is the text."""
+    inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    special = [("<s>", 0), ("</s>", 1), ("<tool>", 2)]
+    inner.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+    inner.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("template", "bos"),
+    [("<s> $A", 0), ("<s> $A </s>", 0), ("$A </s>", None), ("$A", None), ("<tool> $A", None)],
+    ids=["BOS", "BOS and EOS", "EOS", "nothing", "a token that is text"],
+)
+def test_bos_of_a_lone_file_is_what_its_post_processor_puts_first(tmp_path, template, bos):
+    folder = post_process(write_byte_level_json(tmp_path), template)
+    (folder / "tokenizer_config.json").unlink()
+    assert load_tokenizer(folder).bos_token_id == bos
+
+
+def test_bos_of_a_lone_file_comes_once(tmp_path):
+    folder = write_byte_fallback_json(tmp_path, decoder="sequence")
+    (folder / "tokenizer_config.json").unlink()
+    tokenizer = load_tokenizer(folder)
+    plain = tokenizer.encode("he", add_special_tokens=False)
+    assert tokenizer.encode("he") == [1, *plain]
+    assert tokenizer.encode("<s>he") == tokenizer.encode("<s>he", add_special_tokens=False)
+    assert tokenizer.encode("<s>he").count(1) == 1
+
+
+def test_bos_of_a_side_file_comes_before_the_post_processors(tmp_path):
+    assert load_tokenizer(post_process(write_byte_level_json(tmp_path, bos_token="</s>"), "<s> $A")).bos_token_id == 1
+
+
+def test_padding_and_truncation_of_the_file_are_off(tmp_path):
+    """transformers 5.24 encodes the whole text, and nothing but it, until it is asked for more."""
+    folder = write_byte_level_json(tmp_path)
+    inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    inner.enable_truncation(3)
+    inner.enable_padding(length=8, direction="left", pad_id=1, pad_token="</s>")
+    inner.save(str(folder / "tokenizer.json"))
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.encode("hello" * 20) == [HELLO] * 20
+    assert (tokenizer.encode(""), tokenizer.bos_token_id) == ([], None)
 
 
 def test_eos_is_the_tokenizers_own(tmp_path):
