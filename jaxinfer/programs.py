@@ -154,5 +154,4 @@ class Programs:
             block_q=config.block_q,
             pages_per_seq=config.max_pages_per_seq,
             num_slots=config.max_num_seqs,
-            page_size=config.page_size,
         )

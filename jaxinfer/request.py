@@ -6,7 +6,9 @@ launches a step before it has read the one before.
 """
 
 import enum
+from array import array
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from jaxinfer.sampling_params import SamplingParams
@@ -36,7 +38,8 @@ class Request:
         status: waiting, running or finished.
         finish_reason: why it ended; None while it has not.
         slot: its place among the running, in [0, max_num_seqs); None while it does not run.
-        pages: the KV pages it holds; entry j holds the positions from ``j * page_size``.
+        pages: the KV pages it holds; entry j holds the positions from ``j * page_size``. An ``array`` of int32, which
+            each step copies as it is, where a list would be converted number by number.
         output_token_ids: the drawn tokens that the host has read, a stop token included.
         num_scheduled_tokens: tokens whose keys and values are in the cache, or will be once the launched steps ran.
         num_scheduled_samples: tokens drawn, or being drawn by launched steps; at least ``len(output_token_ids)``.
@@ -51,7 +54,7 @@ class Request:
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     slot: int | None = None
-    pages: list[int] = field(default_factory=list)
+    pages: array[int] = field(default_factory=partial(array, "i"))
     output_token_ids: list[int] = field(default_factory=list)
     num_scheduled_tokens: int = 0
     num_scheduled_samples: int = 0

@@ -237,7 +237,7 @@ class Scheduler:
             self._num_unpromised_pages += self._max_pages(request)
         for page in request.pages:
             self._allocator.release(page)
-        request.pages.clear()
+        del request.pages[:]
         request.slot = None
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason

@@ -1,23 +1,30 @@
 """What one step sends to the device: a single int32 buffer, packed on the host and cut up inside the program.
 
-One transfer per step costs less than a dozen small ones. ``StepLayout`` is the one place that knows which field lies
-where; the host writes through it and the compiled programs read through it. Floats travel as their bits.
+One transfer per step costs less than a dozen small ones. ``StepLayout`` has the one table of what lies where; the host
+writes through it and the compiled programs read through it. Floats and unsigned numbers travel as their bits.
+
+The host packs a step while the device runs the one before, so packing is quick: a column at a time over all rows, since
+NumPy takes as long for a scalar as for a short array.
 
 The packed buffer must not change while the step runs: a compiled call on the CPU reads the NumPy memory that it is
 given instead of a copy. So ``pack`` makes a fresh buffer for each step and returns it read-only.
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32, UInt32
 
-from jaxinfer.scheduler import Batch, ScheduledRow
+from jaxinfer.scheduler import Batch
+
+_WORD_BYTES = 4
+"""Every number of a step has this many bytes, whatever its dtype."""
+
+_MAX_TOP_K = 2**31 - 1
+"""The largest number that is sent; a larger ``top_k`` is above any vocabulary too, so it means the same."""
 
 
 @jax.tree_util.register_dataclass
@@ -82,7 +89,6 @@ class StepLayout:
         block_q: tokens of one block of the chunk.
         pages_per_seq: P, the width of the page table.
         num_slots: slots of the engine; ``num_slots`` itself is the slot of padding.
-        page_size: S.
     """
 
     num_rows: int
@@ -91,42 +97,40 @@ class StepLayout:
     block_q: int
     pages_per_seq: int
     num_slots: int
-    page_size: int
 
     @cached_property
-    def fields(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
-        """For each field its part of the buffer and its shape."""
-        rows, blocks = (self.num_rows,), (self.num_chunk_tokens // self.block_q,)
-        shapes = {
-            "slot": rows,
-            "decode_position": rows,
-            "sample_token": rows,
-            "sample_slot": rows,
-            "first_page": rows,
-            "temperature": rows,
-            "top_k": rows,
-            "top_p": rows,
-            "min_p": rows,
-            "seed": (self.num_rows, 2),
-            "position": rows,
-            "page_table": (self.num_rows, self.pages_per_seq),
-            "chunk_token": (self.num_chunk_tokens,),
-            "block_row": blocks,
-            "block_start": blocks,
-            "block_len": blocks,
-        }
-        fields, begin = {}, 0
-        for name, shape in shapes.items():
-            end = begin + math.prod(shape)
-            fields[name] = (slice(begin, end), shape)
-            begin = end
-        return fields
+    def record(self) -> np.dtype[np.void]:
+        """The fields of ``StepInputs`` and ``SamplingInputs`` in the buffer's order, as one NumPy record."""
+        return self._record(self.num_chunk_tokens)
 
     @cached_property
     def size(self) -> int:
         """Length of the packed buffer, in int32."""
-        chunk_fields = self.max_chunk_tokens + 3 * (self.max_chunk_tokens // self.block_q)
-        return self.fields["chunk_token"][0].start + chunk_fields
+        return self._record(self.max_chunk_tokens).itemsize // _WORD_BYTES
+
+    def _record(self, num_chunk_tokens: int) -> np.dtype[np.void]:
+        rows, tokens, blocks = self.num_rows, num_chunk_tokens, num_chunk_tokens // self.block_q
+        of_rows = [
+            ("slot", np.int32, (rows,)),
+            ("decode_position", np.int32, (rows,)),
+            ("sample_token", np.int32, (rows,)),
+            ("first_page", np.int32, (rows,)),
+            ("page_table", np.int32, (rows, self.pages_per_seq)),
+            ("temperature", np.float32, (rows,)),
+            ("top_k", np.int32, (rows,)),
+            ("top_p", np.float32, (rows,)),
+            ("min_p", np.float32, (rows,)),
+            ("seed", np.uint32, (rows, 2)),
+            ("position", np.int32, (rows,)),
+            ("sample_slot", np.int32, (rows,)),
+        ]
+        of_chunk = [
+            ("chunk_token", np.int32, (tokens,)),
+            ("block_row", np.int32, (blocks,)),
+            ("block_start", np.int32, (blocks,)),
+            ("block_len", np.int32, (blocks,)),
+        ]
+        return np.dtype(of_rows + of_chunk)
 
     def pack(self, batch: Batch) -> Int32[np.ndarray, "size"]:
         """The batch as a fresh, read-only buffer.
@@ -140,63 +144,65 @@ class StepLayout:
                 f"of {self.num_rows} rows and {self.num_chunk_tokens} chunk tokens"
             )
         buffer = np.zeros(self.size, np.int32)
-        host = {name: buffer[part].reshape(shape) for name, (part, shape) in self.fields.items()}
-        for name in ("slot", "sample_slot"):
-            host[name][:] = self.num_slots
-        host["decode_position"][:] = -1
-        chunk_begin = 0
-        for i, row in enumerate(batch.rows):
-            self._pack_row(host, i, row)
-            if row.token_ids is None:
-                host["decode_position"][i] = row.start
-                host["sample_token"][i] = i
-            else:
-                host["sample_token"][i] = self.num_rows + chunk_begin + len(row.token_ids) - 1
-                chunk_begin = self._pack_piece(host, i, row, chunk_begin)
+        step = np.ndarray((), self.record, buffer)  # each field a view of its part of the buffer, in its own dtype
+        self._pack_rows(step, batch)
+        self._pack_pieces(step, batch)
+        self._pack_sampling(step, batch)
         buffer.flags.writeable = False
         return buffer
 
-    def _pack_row(self, host: dict[str, np.ndarray], i: int, row: ScheduledRow) -> None:
-        request, params = row.request, row.request.params
-        host["slot"][i] = request.slot
-        host["page_table"][i, : len(request.pages)] = request.pages
-        if row.samples:
-            host["sample_slot"][i] = request.slot
-            host["temperature"].view(np.float32)[i] = 0.0 if params.greedy else params.temperature
-            host["top_k"][i] = max(params.top_k, 0)
-            host["top_p"].view(np.float32)[i] = params.top_p
-            host["min_p"].view(np.float32)[i] = params.min_p
-            host["seed"].view(np.uint32)[i] = request.seed & 0xFFFFFFFF, request.seed >> 32
-            host["position"][i] = row.start + row.num_tokens
+    def _pack_rows(self, step: np.ndarray, batch: Batch) -> None:
+        """What every row has, and what a decode row has beside it."""
+        step["slot"][:] = self.num_slots
+        step["slot"][: len(batch.rows)] = [row.request.slot for row in batch.rows]
+        for pages, row in zip(step["page_table"], batch.rows, strict=False):
+            pages[: len(row.request.pages)] = row.request.pages
+        decode_rows = batch.rows[: batch.num_decode_rows]
+        step["decode_position"][:] = -1
+        step["decode_position"][: len(decode_rows)] = [row.start for row in decode_rows]
+        step["sample_token"][: len(decode_rows)] = range(len(decode_rows))
 
-    def _pack_piece(self, host: dict[str, np.ndarray], i: int, row: ScheduledRow, begin: int) -> int:
-        """Write a piece of a prompt to the chunk from token ``begin`` and return where the next one begins."""
-        assert row.token_ids is not None
-        length = len(row.token_ids)
-        host["chunk_token"][begin : begin + length] = row.token_ids
-        for taken in range(0, length, self.block_q):
-            block = (begin + taken) // self.block_q
-            host["block_row"][block] = i
-            host["block_start"][block] = row.start + taken
-            host["block_len"][block] = min(self.block_q, length - taken)
-        return begin + -(-length // self.block_q) * self.block_q
+    def _pack_pieces(self, step: np.ndarray, batch: Batch) -> None:
+        """The pieces of prompts, one after another in the chunk, each from the start of a block."""
+        begin = 0
+        for i, row in enumerate(batch.rows[batch.num_decode_rows :], start=batch.num_decode_rows):
+            taken = np.arange(0, row.num_tokens, self.block_q)  # tokens of the piece before each of its blocks
+            blocks = slice(begin // self.block_q, begin // self.block_q + len(taken))
+            step["block_row"][blocks] = i
+            step["block_start"][blocks] = row.start + taken
+            step["block_len"][blocks] = np.minimum(row.num_tokens - taken, self.block_q)
+            step["chunk_token"][begin : begin + row.num_tokens] = row.token_ids
+            step["sample_token"][i] = self.num_rows + begin + row.num_tokens - 1
+            begin += len(taken) * self.block_q
+
+    def _pack_sampling(self, step: np.ndarray, batch: Batch) -> None:
+        """How the rows that sample do it; the others draw greedily into the slot of padding."""
+        rows = [row for row in batch.rows if row.samples]
+        params = [row.request.params for row in rows]
+        at = np.flatnonzero([row.samples for row in batch.rows])
+        step["temperature"][at] = [0.0 if p.greedy else p.temperature for p in params]
+        step["top_k"][at] = [min(max(p.top_k, 0), _MAX_TOP_K) for p in params]
+        step["top_p"][at] = [p.top_p for p in params]
+        step["min_p"][at] = [p.min_p for p in params]
+        step["seed"][at] = np.array([row.request.seed for row in rows], "<u8").view("<u4").reshape(-1, 2)
+        step["position"][at] = [row.start + row.num_tokens for row in rows]
+        step["sample_slot"][:] = self.num_slots
+        step["sample_slot"][at] = [row.request.slot for row in rows]
 
     def unpack(self, packed: Int32[Array, "size"]) -> StepInputs:
         """What the forward program reads of a packed buffer, inside the traced program."""
-        return StepInputs(**{name: self._field(packed, name) for name in _names(StepInputs)})
+        return StepInputs(**self._read(packed, StepInputs))
 
     def unpack_sampling(self, packed: Int32[Array, "size"]) -> SamplingInputs:
         """What the sample program reads of a packed buffer, inside the traced program."""
-        field = {name: self._field(packed, name) for name in _names(SamplingInputs)}
-        for name in ("temperature", "top_p", "min_p"):
-            field[name] = jax.lax.bitcast_convert_type(field[name], jnp.float32)
-        field["seed"] = jax.lax.bitcast_convert_type(field["seed"], jnp.uint32)
-        return SamplingInputs(**field)
+        return SamplingInputs(**self._read(packed, SamplingInputs))
 
-    def _field(self, packed: Array, name: str) -> Array:
-        part, shape = self.fields[name]
-        return packed[part].reshape(shape)
-
-
-def _names(inputs: type[StepInputs] | type[SamplingInputs]) -> list[str]:
-    return [field.name for field in dataclasses.fields(inputs)]
+    def _read(self, packed: Array, inputs: type[StepInputs] | type[SamplingInputs]) -> dict[str, Array]:
+        """The fields of ``inputs``, each cut out of the buffer and taken for what its bits are."""
+        places, arrays = self.record.fields, {}
+        assert places is not None, "a record has fields"
+        for name in (field.name for field in dataclasses.fields(inputs)):
+            field, begin = places[name][:2]
+            words = packed[begin // _WORD_BYTES : (begin + field.itemsize) // _WORD_BYTES]
+            arrays[name] = jax.lax.bitcast_convert_type(words.reshape(field.shape), field.base)
+        return arrays

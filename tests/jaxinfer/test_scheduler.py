@@ -360,7 +360,7 @@ def test_slot_and_pages_of_a_stop_go_to_the_next_while_the_surplus_step_runs():
     first, surplus = scheduler.schedule(), scheduler.schedule()
     slot, pages = stopping.slot, list(stopping.pages)
     commit(scheduler, first, STOP)
-    assert (stopping.slot, stopping.pages) == (None, [])
+    assert (stopping.slot, list(stopping.pages)) == (None, [])
 
     third = scheduler.schedule()
     assert summary(third) == [("b", 0, 4)]
@@ -411,7 +411,7 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
         while len(in_flight) > (depth if batch else 0):
             commit(scheduler, in_flight.pop(0))
     assert num_left == 1
-    assert (victim.finish_reason, victim.slot, victim.pages) == ("abort", None, [])
+    assert (victim.finish_reason, victim.slot, list(victim.pages)) == ("abort", None, [])
     assert len(victim.output_token_ids) == num_committed
     assert (other.finish_reason, other.output_token_ids) == ("length", [TOKEN] * 7)
     assert scheduler.num_free_pages == 32

@@ -1,5 +1,7 @@
 """What a step sends to the device: every number of a batch written out by hand, and memory that nobody writes again."""
 
+from array import array
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,13 +28,12 @@ def make_layout(num_rows: int = 4, num_chunk_tokens: int = 16) -> StepLayout:
         block_q=4,
         pages_per_seq=3,
         num_slots=NUM_SLOTS,
-        page_size=4,
     )
 
 
 def make_request(name: str, *, slot: int, pages: list[int], seed: int = 0, **params) -> Request:
     request = Request(name, [1], SamplingParams(**params), frozenset(), 9, seed=seed)
-    request.slot, request.pages = slot, pages
+    request.slot, request.pages = slot, array("i", pages)
     return request
 
 
@@ -120,13 +121,20 @@ def test_one_sample_program_reads_the_buffer_of_any_forward_program(mixed_batch)
         assert as_lists(read) == as_lists(expected)
 
 
+@pytest.mark.parametrize("temperature", [1e-5, 1e30, float(np.finfo(np.float32).max)])
+def test_every_temperature_of_float32_is_sent(temperature):
+    layout = make_layout()
+    packed = jnp.asarray(layout.pack(one_decode_row(temperature=temperature)))
+    assert layout.unpack_sampling(packed).temperature[0] == np.float32(temperature)
+
+
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 1e-4, 0.9999999, 1.0])
 def test_floats_arrive_bit_for_bit(value):
     layout = make_layout()
     packed = jnp.asarray(layout.pack(one_decode_row(temperature=value, top_p=value, min_p=value)))
     params = jax.jit(layout.unpack_sampling)(packed)
-    for array in (params.temperature, params.top_p, params.min_p):
-        assert np.asarray(array)[0].tobytes() == np.float32(value).tobytes()
+    for floats in (params.temperature, params.top_p, params.min_p):
+        assert np.asarray(floats)[0].tobytes() == np.float32(value).tobytes()
 
 
 @pytest.mark.parametrize(("temperature", "sent"), [(0, 0), (1e-6, 0), (9.9e-6, 0), (1e-5, np.float32(1e-5))])
@@ -140,6 +148,12 @@ def test_a_temperature_below_the_limit_is_sent_as_greedy(temperature, sent):
 def test_both_ways_to_keep_all_tokens_are_sent_as_0(top_k):
     layout = make_layout()
     assert layout.unpack_sampling(jnp.asarray(layout.pack(one_decode_row(top_k=top_k)))).top_k[0] == 0
+
+
+@pytest.mark.parametrize("top_k", [2**31 - 1, 2**31, 2**32, 2**70])
+def test_a_top_k_above_every_vocabulary_is_sent_as_the_largest_number(top_k):
+    layout = make_layout()
+    assert layout.unpack_sampling(jnp.asarray(layout.pack(one_decode_row(top_k=top_k)))).top_k[0] == 2**31 - 1
 
 
 @pytest.mark.parametrize(("num_rows", "num_chunk_tokens"), [(2, 16), (4, 8)])
