@@ -9,6 +9,7 @@ a CPU their sums are vectorized, where sums of floats are not). 64 rows of 49,15
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,9 @@ _ZERO = np.uint32(2**31)
 """Where 0 lies among the ordered bits: in the middle."""
 
 _MASK_BITS = 32
+_MASKS_KEPT = 256
+"""Packed masks to remember: a request needs its own in every step before ``min_tokens``, and most requests share one.
+One of 131,072 tokens takes 16 KiB."""
 
 
 def greedy(logits: Float[Array, "B V"]) -> Int32[Array, "B"]:
@@ -75,11 +79,13 @@ def mask_words(vocab_size: int) -> int:
     return -(-vocab_size // _MASK_BITS)
 
 
+@lru_cache(maxsize=_MASKS_KEPT)
 def pack_token_mask(token_ids: frozenset[int], vocab_size: int) -> UInt32[np.ndarray, "words"]:
-    """One row of a mask on the host: bit ``t % 32`` of word ``t // 32`` is set for each token t."""
+    """One row of a mask on the host, read-only: bit ``t % 32`` of word ``t // 32`` is set for each token t."""
     words = np.zeros(mask_words(vocab_size), np.uint32)
     for token_id in token_ids:
         words[token_id // _MASK_BITS] |= np.uint32(1 << (token_id % _MASK_BITS))
+    words.flags.writeable = False
     return words
 
 
@@ -99,22 +105,27 @@ def _top_k(order: UInt32[Array, "B V"], top_k: Int32[Array, "B"]) -> UInt32[Arra
 def _top_p(
     order: UInt32[Array, "B V"], scaled: Float[Array, "B V"], at_least: UInt32[Array, "B"], top_p: Float[Array, "B"]
 ) -> UInt32[Array, "B"]:
-    """The last of the most likely tokens whose mass, among those not below ``at_least``, first reaches top_p.
+    """The least likely token that top-p keeps in each row, as its place in the order; ``at_least`` where top_p is 1.
 
-    The mass of a token is a whole number, that of the most likely one 2^(2 * half_bits), kept as two halves whose sums
-    over V tokens fit in 32 bits. What is lost of a token is less than what float32 loses in adding it to a sum.
+    Of four tokens with the probabilities 0.5, 0.3, 0.15 and 0.05, top_p = 0.7 keeps two: the first alone has 0.5, both
+    have 0.8. So the answer is the order of the second. Had top-k left the first two only (``at_least`` is the order of
+    the second), they would have 0.625 and 0.375: two are kept for top_p = 0.7 and one for 0.6.
+
+    The mass of a token is a whole number in proportion to its probability, 2^(2 * half_bits) for the most likely one.
+    Sums of it over V tokens do not fit in 32 bits; those of its halves do, where ``mass = high * 2^half_bits + low``.
+    What is lost of a token is less than what float32 loses in adding it to a sum.
     """
     half_bits = min(15, 32 - order.shape[1].bit_length())
     weights = jnp.where(order >= at_least[:, None], jnp.exp(scaled), 0.0)
     mass = (weights * 2.0 ** (2 * half_bits)).astype(jnp.uint32)
-    halves = [mass >> half_bits, mass & (2**half_bits - 1)]
+    high, low = mass >> half_bits, mass & (2**half_bits - 1)
 
-    def joined(high: UInt32[Array, "B"], low: UInt32[Array, "B"]) -> Float[Array, "B"]:
-        return high.astype(jnp.float32) * 2.0**half_bits + low.astype(jnp.float32)
+    def total(high_sum: UInt32[Array, "B"], low_sum: UInt32[Array, "B"]) -> Float[Array, "B"]:
+        return high_sum.astype(jnp.float32) * 2.0**half_bits + low_sum.astype(jnp.float32)
 
     # At least 1, so that the most likely token stays even where top_p is too small for float32.
-    wanted = jnp.maximum(top_p * joined(*_sums(halves)), 1)
-    threshold = _largest(order, halves, lambda *sums: joined(*sums) >= wanted)
+    wanted = jnp.maximum(top_p * total(*_sums([high, low])), 1)
+    threshold = _largest(order, [high, low], lambda high_sum, low_sum: total(high_sum, low_sum) >= wanted)
     return jnp.where(top_p < 1, threshold, at_least)  # with top_p = 1 tokens of no mass stay
 
 
@@ -131,8 +142,12 @@ def _largest(
 ) -> UInt32[Array, "B"]:
     """For each row the largest t such that the amounts of the tokens at or above t are enough.
 
+    Four tokens stand in the order at 12, 9, 9 and 3. Each counts 1 and three are enough: at or above 10 there is one
+    token, at or above 9 there are three, so t is 9. In bits, 1001: with 1xxx there are three tokens left (keep the 1),
+    with 11xx one (too few, so 0), with 101x one (0), with 1001 three (1).
+
     ``enough`` takes one sum for each of ``amounts``, and what is enough stays enough when they grow. The bits of t are
-    fixed from the highest down. Unrolled: a ``while`` would leave the GPU's command buffer.
+    fixed from the highest down, two in a round. Unrolled: a ``while`` would leave the GPU's command buffer.
     """
     found = jnp.zeros(order.shape[0], jnp.uint32)
     for shift in reversed(range(0, _ORDER_BITS, _BITS_PER_ROUND)):

@@ -286,6 +286,14 @@ def test_the_packed_bits_worked_out_by_hand():
     assert words.tolist() == [1 + 2**5 + 2**31, 1, 1]
 
 
+def test_a_mask_is_packed_once_and_nobody_can_write_what_others_read():
+    mask = sampler.pack_token_mask(frozenset({1, 2}), 65)
+    assert sampler.pack_token_mask(frozenset([2, 1]), 65) is mask
+    assert sampler.pack_token_mask(frozenset({1, 2}), 97).shape == (4,)
+    with pytest.raises(ValueError, match="read-only"):
+        mask[0] = 0
+
+
 @pytest.mark.parametrize(("vocab_size", "words"), [(1, 1), (32, 1), (33, 2), (49152, 1536)])
 def test_words_of_a_mask(vocab_size, words):
     assert sampler.mask_words(vocab_size) == words
