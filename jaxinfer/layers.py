@@ -82,9 +82,11 @@ def rotate(
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
 
 
-def project(x: Float[Array, "T inputs"], weight: Float[Array, "outputs inputs"]) -> Float[Array, "T outputs"]:
-    """x W^T for a weight stored as [outputs, inputs]."""
-    return jax.lax.dot_general(x, weight, (((1,), (1,)), ((), ())))
+def project(
+    x: Float[Array, "T inputs"], weight: Float[Array, "outputs inputs"], dtype: jnp.dtype | None = None
+) -> Float[Array, "T outputs"]:
+    """x W^T for a weight stored as [outputs, inputs]; the sums come out in ``dtype``, or in x's where it is None."""
+    return jax.lax.dot_general(x, weight, (((1,), (1,)), ((), ())), preferred_element_type=dtype)
 
 
 class Attention(nnx.Module):

@@ -45,7 +45,8 @@ class Decoder(nnx.Module):
             new_cache.append(kv_pages)
         x = rms_norm(x[inputs.sample_token], self.final_norm[...], self.config.norm_eps)
         head = self.embedding if self.lm_head is None else self.lm_head
-        return project(x, head[...]).astype(jnp.float32), tuple(new_cache)
+        # Asked of the product itself: one that is rounded to bfloat16 first makes ties of near logits.
+        return project(x, head[...], jnp.dtype(jnp.float32)), tuple(new_cache)
 
     def _view(self, inputs: StepInputs, page_size: int) -> TokenView:
         num_rows = inputs.slot.shape[0]

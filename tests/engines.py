@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from checkpoints import open_checkpoint
 from jaxinfer.config import EngineConfig, ModelConfig
@@ -18,10 +20,10 @@ from tests.reference import FIXTURES
 TINY_MISTRAL = FIXTURES / "tiny_mistral"
 
 
-def decoder(path: Path) -> Decoder:
-    """The model at ``path`` in float32."""
+def decoder(path: Path, dtype: DTypeLike = np.float32) -> Decoder:
+    """The model at ``path``, its weights in ``dtype``."""
     checkpoint = open_checkpoint(path)
-    return Decoder(checkpoint.config, {name: jnp.asarray(a) for name, a in checkpoint.weights(np.float32)})
+    return Decoder(checkpoint.config, {name: jnp.asarray(a) for name, a in checkpoint.weights(np.dtype(dtype))})
 
 
 def random_decoder(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> Decoder:
@@ -29,10 +31,12 @@ def random_decoder(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> De
     return Decoder(config, {name: jnp.asarray(array) for name, array in weights.items()})
 
 
-def engine(model: Decoder, *, eos_token_ids: Sequence[int] = (), **limits: int) -> Engine:
+def engine(
+    model: Decoder, *, eos_token_ids: Sequence[int] = (), kv_dtype: DTypeLike = jnp.float32, **limits: int
+) -> Engine:
     """An engine without a tokenizer, every program compiled."""
     config = EngineConfig(**({"max_model_len": 128, "num_kv_pages": 64, "page_size": 8} | limits))
-    runner = ModelRunner(model, config, kv_dtype=jnp.float32)
+    runner = ModelRunner(model, config, kv_dtype=jnp.dtype(kv_dtype))
     runner.warm_up()
     return Engine(runner, config, tokenizer=None, eos_token_ids=eos_token_ids)
 
@@ -49,6 +53,27 @@ def run_alone(engine: Engine, prompt: Sequence[int], params: SamplingParams) -> 
     """One request with the engine to itself."""
     engine.add_request("alone", prompt, params)
     return finish(engine)["alone"]
+
+
+def record_greedy(recorded: Engine, prompt: Sequence[int], num_tokens: int) -> tuple[list[int], np.ndarray]:
+    """Greedy ids of a lone request, and the logits [num_tokens, V] that each was drawn from."""
+    programs = recorded._runner.programs
+    compiled, logits = programs.forward, []
+
+    def recording(program: jax.stages.Compiled):
+        def call(*arguments):
+            result = program(*arguments)
+            logits.append(np.asarray(result[0])[0])
+            return result
+
+        return call
+
+    programs.forward = {shape: recording(program) for shape, program in compiled.items()}
+    try:
+        token_ids = run_alone(recorded, prompt, greedy(num_tokens)).outputs[0].token_ids
+    finally:
+        programs.forward = compiled
+    return token_ids, np.stack(logits[-num_tokens:])
 
 
 def greedy(max_tokens: int, **others: object) -> SamplingParams:

@@ -14,11 +14,19 @@ from jaxinfer.step_inputs import StepInputs
 
 
 def prefill_logits(
-    model: Decoder, token_ids: np.ndarray, *, chunk: int, page_size: int = 16, block_q: int | None = None
+    model: Decoder,
+    token_ids: np.ndarray,
+    *,
+    chunk: int,
+    page_size: int = 16,
+    block_q: int | None = None,
+    drop_pages: bool = False,
 ) -> np.ndarray:
     """float32 [T, V]: the logits after each token, computed in chunks of ``chunk`` tokens over one paged cache.
 
-    The pages are handed out in a shuffled order, and the pages that hold nothing are NaN.
+    The pages are handed out in a shuffled order, and the pages that hold nothing are NaN. With ``drop_pages`` (for a
+    model whose layers all have a window) each chunk's table begins at the first page that the widest window reads from
+    the chunk's first token; those before it have left the table and are NaN again.
     """
     block_q = block_q or chunk
     num_pages = -(-len(token_ids) // page_size)
@@ -29,22 +37,24 @@ def prefill_logits(
     logits = []
     for start in range(0, len(token_ids), chunk):
         piece = token_ids[start : start + chunk]
-        piece_logits, cache = step(cache, _inputs(piece, start, table, chunk, block_q))
+        first_page = max(0, start + 1 - max(model.config.windows)) // page_size if drop_pages else 0
+        cache = tuple(pages.at[table[:first_page]].set(jnp.nan) for pages in cache)
+        piece_logits, cache = step(cache, _inputs(piece, start, table, first_page, chunk, block_q))
         logits.append(np.asarray(piece_logits)[: len(piece)])
     return np.concatenate(logits)
 
 
-def _inputs(piece: np.ndarray, start: int, table: np.ndarray, chunk: int, block_q: int) -> StepInputs:
-    """``chunk`` rows: the first has the pages, and row i samples after token i of the chunk."""
+def _inputs(piece: np.ndarray, start: int, table: np.ndarray, first_page: int, chunk: int, block_q: int) -> StepInputs:
+    """``chunk`` rows: the first has the pages from ``first_page`` on, and row i samples after token i of the chunk."""
     rows = np.zeros(chunk, np.int32)
     tables = np.zeros((chunk, len(table)), np.int32)
-    tables[0] = table
+    tables[0, : len(table) - first_page] = table[first_page:]
     block_start = np.arange(0, chunk, block_q, dtype=np.int32)
     return StepInputs(
         slot=jnp.asarray(rows),
         decode_position=jnp.asarray(rows - 1),
         sample_token=jnp.arange(chunk, 2 * chunk, dtype=jnp.int32),
-        first_page=jnp.asarray(rows),
+        first_page=jnp.asarray(rows).at[0].set(first_page),
         page_table=jnp.asarray(tables),
         chunk_token=jnp.asarray(np.pad(piece, (0, chunk - len(piece))).astype(np.int32)),
         block_row=jnp.zeros(len(block_start), jnp.int32),
