@@ -71,8 +71,8 @@ class Engine:
 
     @property
     def has_unfinished(self) -> bool:
-        """Whether any request is waiting or running."""
-        return self.scheduler.has_unfinished
+        """Whether any request is waiting or running, or has ended without its output having been returned."""
+        return self.scheduler.has_unfinished or bool(self._changed or self._outputs)
 
     def add_request(
         self,

@@ -187,6 +187,18 @@ def test_an_interrupted_wait_for_the_device_loses_nothing(monkeypatch: pytest.Mo
     assert_idle(engine)
 
 
+def test_an_output_that_was_interrupted_is_still_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine()
+    engine.add_request("a", [1, 2], greedy(1))
+    engine.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_output", lambda tracked: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+    assert engine.has_unfinished
+    assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([1, 2], 1)
+
+
 def test_a_step_that_cannot_be_launched_ends_its_requests_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = fake_engine(max_num_seqs=1)
     engine.add_request("hit", [1, 2], greedy(5))
