@@ -4,17 +4,24 @@ Nothing mutates a config. A value derived from one (the number of pages that fit
 This module is a leaf: it imports nothing of the project, and no jax, so that the scheduler can use it.
 """
 
+import reprlib
 from dataclasses import dataclass
 
+_MAX_INT32 = 2**31 - 1
+"""Positions, token ids and page ids are int32 on the device."""
 
-def _require_positive_int(owner: str, name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{owner}.{name} is {value!r}; it must be a whole number of at least 1")
+_MAX_PER_STEP = 2**16
+"""Far above what any device computes in one step, and low enough to be refused before memory is asked for it."""
 
 
-def _require_positive_float(owner: str, name: str, value: object) -> None:
-    if not isinstance(value, float | int) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise ValueError(f"{owner}.{name} is {value!r}; it must be a finite number above 0")
+def _require_positive_int(name: str, value: object, largest: int = _MAX_INT32) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
+        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be a whole number in [1, {largest}]")
+
+
+def _require_number(name: str, value: object, least: float, most: float) -> None:
+    if not isinstance(value, float | int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be a number in [{least:g}, {most:g}]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +72,21 @@ class ModelConfig:
             "head_dim",
             "max_position_embeddings",
         ):
-            _require_positive_int("ModelConfig", name, getattr(self, name))
-        for name in ("rope_theta", "norm_eps"):
-            _require_positive_float("ModelConfig", name, getattr(self, name))
+            _require_positive_int(name, getattr(self, name))
+        _require_number("rope_theta", self.rope_theta, 1, 1e30)  # in float32, its powers too
+        _require_number("norm_eps", self.norm_eps, 1e-30, 1)
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
-                f"ModelConfig.num_heads is {self.num_heads} and num_kv_heads is {self.num_kv_heads}; "
+                f"num_heads is {self.num_heads} and num_kv_heads is {self.num_kv_heads}; "
                 "the query heads must be a multiple of the key and value heads"
             )
         if self.head_dim % 2:
-            raise ValueError(f"ModelConfig.head_dim is {self.head_dim}; rotary embeddings need an even one")
+            raise ValueError(f"head_dim is {self.head_dim}; rotary embeddings need an even one")
         if len(self.windows) != self.num_layers:
-            raise ValueError(f"ModelConfig.windows has {len(self.windows)} entries for {self.num_layers} layers")
+            raise ValueError(f"windows has {len(self.windows)} entries for {self.num_layers} layers")
         for window in self.windows:
             if window is not None:
-                _require_positive_int("ModelConfig", "windows[...]", window)
+                _require_positive_int("windows[...]", window)
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -110,15 +117,17 @@ class EngineConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_chunk_tokens", "page_size", "num_kv_pages", "block_q"):
-            _require_positive_int("EngineConfig", name, getattr(self, name))
+        for name in ("max_model_len", "num_kv_pages"):
+            _require_positive_int(name, getattr(self, name))
+        for name in ("max_num_seqs", "max_chunk_tokens", "page_size", "block_q"):
+            _require_positive_int(name, getattr(self, name), _MAX_PER_STEP)
         if self.max_chunk_tokens % self.block_q:
             raise ValueError(
-                f"EngineConfig.max_chunk_tokens is {self.max_chunk_tokens}; "
+                f"max_chunk_tokens is {self.max_chunk_tokens}; "
                 f"it must be a multiple of block_q, which is {self.block_q}"
             )
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
-            raise ValueError(f"EngineConfig.seed is {self.seed!r}; it must be a whole number")
+            raise ValueError(f"seed is {self.seed!r}; it must be a whole number")
 
     @property
     def max_pages_per_seq(self) -> int:

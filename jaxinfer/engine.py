@@ -6,14 +6,16 @@ into text. Text belongs here, at the edge: each request owns a detokenizer, and 
 
 import logging
 import random
+import reprlib
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral
 
 from jaxinfer.config import EngineConfig
 from jaxinfer.detokenizer import IncrementalDetokenizer
+from jaxinfer.interrupts import interrupts_held
 from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from jaxinfer.request import Request
 from jaxinfer.runner import ModelRunner, StepOutput
@@ -101,12 +103,15 @@ class Engine:
             raise ValueError(f"the sampling parameters are {params!r}; they must be a SamplingParams")
         token_ids = self._checked_ids("prompt", self._encode(prompt) if isinstance(prompt, str) else prompt)
         eos = frozenset() if params.ignore_eos else self._eos_token_ids
+        stop_token_ids = eos | frozenset(self._checked_ids("stop_token_ids", params.stop_token_ids))
+        if params.min_tokens > 0 and len(stop_token_ids) == self._runner.vocab_size:
+            raise ValueError(f"min_tokens is {params.min_tokens}, and every token of the vocabulary is a stop token")
         room = max(self._config.max_model_len - len(token_ids), 0)
         request = Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
             params=params,
-            stop_token_ids=eos | frozenset(self._checked_ids("stop_token_ids", params.stop_token_ids)),
+            stop_token_ids=stop_token_ids,
             max_new_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
             seed=self._seeds.getrandbits(_SEED_BITS) if params.seed is None else int(params.seed),
         )
@@ -129,16 +134,22 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Launch the next step, then take in the one before.
 
-        An exception on the way, Ctrl-C included, loses nothing that was drawn: the next call goes on from there. Only a
-        step that cannot be launched ends its requests (finish reason ``abort``), since what it left in the cache is
-        unknown.
+        Ctrl-C loses nothing: the next call goes on from there. A step that cannot be launched ends its requests (finish
+        reason ``abort``), since what it left in the cache is unknown.
 
         Returns:
             An output for each request that ended, and for each streaming one that got tokens.
+
+        Raises:
+            RuntimeError: requests are unfinished and nothing can be done for any of them, which is a fault of the
+                engine; better than to wait for ever.
         """
-        batch = self.scheduler.schedule()
-        if batch is not None:
-            self._launch(batch)
+        with interrupts_held():
+            batch = self.scheduler.schedule()
+            if batch is not None:
+                self._launch(batch)
+        if batch is None and not self._in_flight and not self._changed and self.scheduler.has_unfinished:
+            raise RuntimeError("the engine has unfinished requests, and none of them can be scheduled")
         num_ahead = 0 if batch is None else 1
         while len(self._in_flight) > num_ahead:
             self._commit()
@@ -157,14 +168,15 @@ class Engine:
         """Take in the oldest step in flight."""
         step = self._in_flight[0]
         token_ids = step.read()  # the long wait, and so the likely place of a Ctrl-C: the step is still there after it
-        self._in_flight.popleft()
-        changed = self.scheduler.commit(step.batch, token_ids)
-        now = time.perf_counter()
-        for request in changed:
-            tracked = self._tracked[request.request_id]
-            if tracked.first_token_time is None and request.output_token_ids:
-                tracked.first_token_time = now
-        self._changed.extend(changed)
+        with interrupts_held():
+            self._in_flight.popleft()
+            changed = self.scheduler.commit(step.batch, token_ids)
+            now = time.perf_counter()
+            for request in changed:
+                tracked = self._tracked[request.request_id]
+                if tracked.first_token_time is None and request.output_token_ids:
+                    tracked.first_token_time = now
+            self._changed.extend(changed)
 
     def _report(self) -> list[RequestOutput]:
         """Outputs for the requests that changed since the last report."""
@@ -240,9 +252,13 @@ class Engine:
     def _checked_ids(self, name: str, token_ids: Iterable[int]) -> list[int]:
         """The ids as a fresh list of plain ints, each inside the model's vocabulary."""
         vocab_size = self._runner.vocab_size
-        if not isinstance(token_ids, Iterable):
-            raise ValueError(f"{name} is {token_ids!r}; it must be a list of token ids")
-        checked = list(token_ids)
+        # A set has no order, and text and bytes are sequences of something else.
+        if isinstance(token_ids, str | bytes | Set | Mapping) or not isinstance(token_ids, Iterable):
+            raise ValueError(f"{name} is {reprlib.repr(token_ids)}; it must be a list of token ids")
+        try:
+            checked = list(token_ids)
+        except TypeError as error:  # an array without axes says that it can be iterated, and cannot
+            raise ValueError(f"{name} is {reprlib.repr(token_ids)}; it must be a list of token ids") from error
         for token_id in checked:
             # Integral, since ids often come from NumPy; but True is no token.
             if isinstance(token_id, bool) or not isinstance(token_id, Integral) or not 0 <= token_id < vocab_size:

@@ -21,9 +21,19 @@ def layer_shape(config: ModelConfig, *, num_pages: int, page_size: int) -> tuple
 
 
 def allocate(config: ModelConfig, *, num_pages: int, page_size: int, dtype: jnp.dtype) -> KVCache:
-    """An empty cache with room for ``num_pages * page_size`` tokens: zeros, for ``jnp.empty`` may hold anything."""
+    """An empty cache with room for ``num_pages * page_size`` tokens: zeros, for ``jnp.empty`` may hold anything.
+
+    Raises:
+        ValueError: the device has no room for it.
+    """
     shape = layer_shape(config, num_pages=num_pages, page_size=page_size)
-    return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
+    try:
+        return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
+    except (jax.errors.JaxRuntimeError, OverflowError) as error:
+        num_bytes = shape[0] * page_size * bytes_per_token(config, dtype)
+        raise ValueError(
+            f"num_kv_pages is {num_pages}: the device has no room for {num_bytes} bytes of KV cache"
+        ) from error
 
 
 def bytes_per_token(config: ModelConfig, dtype: jnp.dtype) -> int:

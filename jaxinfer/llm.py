@@ -1,6 +1,7 @@
 """The Python API, in the shape that users of vLLM know: ``LLM(model).generate(prompts, params)``."""
 
 import itertools
+import reprlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,7 @@ class LLM:
         Raises:
             ValueError: as ``generate``; the model has no chat template, or the template refuses a single conversation.
         """
+        _check_list("messages", messages, "a list of messages, or a list of such lists")
         if messages and not isinstance(messages[0], Mapping):
             conversations = cast(Sequence[Sequence[Message]], messages)
             return self.generate([{"messages": conversation} for conversation in conversations], sampling_params)
@@ -185,10 +187,11 @@ class LLM:
         if "messages" in given:
             given = self._render(given["messages"])
         if "prompt_token_ids" not in given:
-            raise ValueError(
-                f"a prompt is {prompt!r}; it must be text, {{'prompt_token_ids': [...]}} or {{'messages': [...]}}"
-            )
+            allowed = "text, {'prompt_token_ids': [...]} or {'messages': [...]}"
+            raise ValueError(f"a prompt is {reprlib.repr(prompt)}; it must be {allowed}")
         token_ids, text = given["prompt_token_ids"], given.get("prompt")
+        if isinstance(token_ids, str):
+            raise ValueError(f"prompt_token_ids is {reprlib.repr(token_ids)}; it must be a list of token ids")
         self.engine.add_request(request_id, token_ids, params, prompt_text=text, stream=stream)
 
     def _render(self, messages: Sequence[Message]) -> Mapping[str, Any]:
@@ -213,9 +216,10 @@ class _Call:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
     ) -> "_Call":
-        single = isinstance(prompts, str | Mapping)
-        listed = cast(Sequence[Prompt], [prompts] if single else prompts)
-        return cls(listed, _one_for_each(sampling_params, len(listed)), single)
+        if isinstance(prompts, str | Mapping):
+            return cls([prompts], _one_for_each(sampling_params, 1), single=True)
+        _check_list("prompts", prompts, "a prompt or a list of prompts")
+        return cls(prompts, _one_for_each(sampling_params, len(prompts)), single=False)
 
 
 def _one_for_each(
@@ -223,11 +227,17 @@ def _one_for_each(
 ) -> Sequence[SamplingParams]:
     if sampling_params is None or isinstance(sampling_params, SamplingParams):
         return [sampling_params or SamplingParams()] * num_prompts
+    _check_list("sampling_params", sampling_params, "a SamplingParams or a list of them")
     if len(sampling_params) != num_prompts:
         raise ValueError(
             f"there are {num_prompts} prompts and {len(sampling_params)} sampling_params; give one for each"
         )
     return sampling_params
+
+
+def _check_list(name: str, value: object, allowed: str) -> None:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {allowed}")
 
 
 def _refusal(request_id: str, prompt: Prompt, error: ValueError) -> RequestOutput:

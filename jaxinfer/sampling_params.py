@@ -53,6 +53,8 @@ class SamplingParams:
         self._check_number("min_p", "a number in [0, 1]", lambda p: 0 <= p <= 1)
         self._check_int("top_k", self.top_k, "a whole number >= -1 (0 and -1 keep all)", -1)
         self._check_int("min_tokens", self.min_tokens, "a whole number >= 0", 0)
+        if not isinstance(self.ignore_eos, bool):
+            raise ValueError(f"ignore_eos is {self.ignore_eos!r}; it must be True or False")
         if self.max_tokens is not None:
             self._check_int("max_tokens", self.max_tokens, "a whole number >= 0, or None", 0)
             if self.min_tokens > self.max_tokens:

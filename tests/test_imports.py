@@ -62,7 +62,9 @@ ALLOWED = {
         "jaxinfer.scheduler",
         "jaxinfer.step_inputs",
     ],
+    "jaxinfer.interrupts": [],
     "jaxinfer.engine": [
+        "jaxinfer.interrupts",
         "jaxinfer.chat_template",
         "jaxinfer.config",
         "jaxinfer.detokenizer",

@@ -3,11 +3,14 @@
 import contextlib
 import itertools
 import random
+import signal
 
+import numpy as np
 import pytest
 
 from jaxinfer.engine import Engine
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.scheduler import Batch
 from tests.engines import finish, greedy, run_alone
 from tests.fakes import VOCAB_SIZE, FakeStep, expected_tokens, fake_engine
 
@@ -137,6 +140,12 @@ def test_an_abort_at_any_step_frees_all_and_harms_nobody(num_steps: int) -> None
         ([1], greedy(1, stop_token_ids=[VOCAB_SIZE]), "stop_token_ids has 97"),
         ("text", greedy(1), "no tokenizer"),
         ([1], {"max_tokens": 1}, "must be a SamplingParams"),
+        (None, greedy(1), "prompt is None; it must be a list of token ids"),
+        (b"\x01\x02", greedy(1), "it must be a list of token ids"),
+        ({5, 1}, greedy(1), "it must be a list of token ids"),
+        ({5: 1}, greedy(1), "it must be a list of token ids"),
+        (np.array(5), greedy(1), "it must be a list of token ids"),
+        ([1], greedy(5, min_tokens=1, stop_token_ids=range(VOCAB_SIZE)), "every token of the vocabulary is a stop"),
     ],
 )
 def test_a_bad_request_is_refused_and_the_others_go_on(prompt: object, params: object, message: str) -> None:
@@ -197,6 +206,35 @@ def test_an_output_that_was_interrupted_is_still_due(monkeypatch: pytest.MonkeyP
             engine.step()
     assert engine.has_unfinished
     assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([1, 2], 1)
+
+
+def test_ctrl_c_in_the_middle_of_a_launch_takes_effect_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real SIGINT after the device was given the step and before the host has noted it."""
+    engine = fake_engine()
+    engine.add_request("a", [1, 2], greedy(6))
+    launch = engine._runner.launch
+
+    def interrupted(batch: Batch) -> FakeStep:
+        step = launch(batch)
+        signal.raise_signal(signal.SIGINT)
+        return step
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._runner, "launch", interrupted)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                engine.step()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([1, 2], 6)
+    assert_idle(engine)
+
+
+def test_an_engine_that_can_do_nothing_for_its_requests_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine()
+    engine.add_request("a", [1, 2], greedy(6))
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda: None)
+    with pytest.raises(RuntimeError, match="none of them can be scheduled"):
+        engine.step()
 
 
 def test_a_step_that_cannot_be_launched_ends_its_requests_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

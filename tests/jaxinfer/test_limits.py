@@ -56,6 +56,8 @@ def test_a_length_that_memory_cannot_hold_is_refused_unless_the_pages_are_given(
         ({"max_model_len": 8193}, "max_model_len is 8193; this model takes at most 8192"),
         ({"num_kv_pages": True}, "num_kv_pages is True"),
         ({"page_size": 0}, "page_size is 0"),
+        ({"num_kv_pages": 10**30}, r"num_kv_pages is 10{30}; it must be a whole number in \[1, 2147483647\]"),
+        ({"max_num_seqs": 10**9}, r"max_num_seqs is 1000000000; it must be a whole number in \[1, 65536\]"),
         ({"max_num_seqs": 1.0}, r"max_num_seqs is 1\.0"),
         ({"seed": True}, "seed is True"),
     ],

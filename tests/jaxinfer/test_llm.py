@@ -1,7 +1,7 @@
 """The Python API: one output for each prompt, in order, and nothing that one prompt contains harms another."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -102,10 +102,11 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
         6: (17, "it must be text, "),
         7: ({"prompt_token_ids": None}, "prompt is None; it must be a list"),
         8: ({"prompt_token_ids": 5}, "prompt is 5; it must be a list"),
+        11: ({"prompt_token_ids": "12"}, "prompt_token_ids is '12'; it must be a list"),
         9: ("Lily \ud800 ran", "surrogate"),
         10: ({"messages": [{"role": "user", "content": "Hello"}]}, "template"),
     }
-    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(12)]
+    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(13)]
     outputs = llm.generate(prompts, greedy(5))
     good = text_of(llm, "Once upon a time", greedy(5))
     for i, output in enumerate(outputs):
@@ -130,6 +131,23 @@ def test_parameters_are_one_for_all_or_one_for_each(llm: LLM) -> None:
     with pytest.raises(ValueError, match="3 prompts and 2 sampling_params"):
         llm.generate(["a", "b", "c"], [greedy(1)] * 2)
     assert llm.generate([], greedy(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda llm: llm.generate(None), "prompts is None; it must be a prompt or a list"),
+        (lambda llm: llm.generate(b"abc"), "prompts is b'abc'"),
+        (lambda llm: llm.stream(x for x in "ab"), "prompts is <generator"),
+        (lambda llm: llm.generate("a", 5), "sampling_params is 5"),
+        (lambda llm: llm.generate("a", SamplingParams), "sampling_params is <class"),
+        (lambda llm: llm.chat("hi"), "messages is 'hi'"),
+        (lambda llm: llm.chat({"role": "user", "content": "hi"}), "messages is {"),
+    ],
+)
+def test_a_call_that_is_no_list_of_prompts_is_refused(llm: LLM, call: Callable, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(llm)
 
 
 def test_metrics_tell_when_things_happened(llm: LLM) -> None:
@@ -248,6 +266,9 @@ def test_bad_limits_are_refused_with_the_value(shared_data: Path, arguments: dic
         ({"max_tokens": -1}, "max_tokens is -1"),
         ({"max_tokens": True}, "max_tokens is True"),
         ({"min_tokens": -1}, "min_tokens is -1"),
+        ({"ignore_eos": "no"}, "ignore_eos is 'no'"),
+        ({"temperature": 10**400}, "temperature is 1000"),
+        ({"temperature": 1e39}, r"temperature is 1e\+39"),
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens is 5, above max_tokens, which is 4"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
