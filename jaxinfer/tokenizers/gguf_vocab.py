@@ -13,6 +13,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from jaxinfer.gguf_header import GGUFArray, read_header
 from jaxinfer.tokenizers.huggingface import HuggingFaceTokenizer
+from jaxinfer.tokenizers.library_errors import library_errors
 
 _QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -78,10 +79,8 @@ def _build(header: "_Header", tokens: list[str]) -> tokenizers.Tokenizer:
     types = header.items("token_type", int)
     if len(types) != len(tokens):
         raise ValueError(f"{header.path}: tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens")
-    try:
+    with library_errors(f"{header.path}: tokenizer.ggml.merges do not fit its tokens"):
         inner = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    except Exception as error:  # the library raises no narrower class
-        raise ValueError(f"{header.path}: tokenizer.ggml.merges do not fit its tokens: {error}") from error
     _PRE_TOKENIZERS[pre](inner)
     inner.decoder = decoders.ByteLevel()
     inner.add_tokens(

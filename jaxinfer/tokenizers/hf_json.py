@@ -5,6 +5,7 @@ from pathlib import Path
 import tokenizers
 
 from jaxinfer.tokenizers.huggingface import HuggingFaceTokenizer
+from jaxinfer.tokenizers.library_errors import library_errors
 from jaxinfer.tokenizers.side_files import read_side_files
 
 
@@ -24,16 +25,15 @@ def load_tokenizer_json(path: Path) -> HuggingFaceTokenizer:
     Raises:
         ValueError: a file cannot be read, or a special token that it names is not in the vocabulary.
     """
-    try:
+    with library_errors(f"{path} cannot be read as a tokenizer"):
         inner = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no narrower class
-        raise ValueError(f"{path} cannot be read as a tokenizer: {error}") from error
-    inner.no_padding()
-    inner.no_truncation()
+        inner.no_padding()
+        inner.no_truncation()
     side = read_side_files(path.parent)
     bos_token_id = _token_id(inner, path, "bos_token", side.bos_token)
     if bos_token_id is None:
-        bos_token_id = _put_first(inner)
+        with library_errors(f"{path} cannot encode a text of one letter"):
+            bos_token_id = _put_first(inner)
     eos_token_id = _token_id(inner, path, "eos_token", side.eos_token)
     try:
         return HuggingFaceTokenizer(

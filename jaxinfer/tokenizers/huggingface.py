@@ -7,6 +7,7 @@ from typing import Any
 
 import tokenizers
 
+from jaxinfer.tokenizers.library_errors import library_errors
 from jaxinfer.tokenizers.protocol import TextStream
 from jaxinfer.tokenizers.streams import ByteStream, WindowStream
 from jaxinfer.tokenizers.texts import checked_text
@@ -55,18 +56,22 @@ class HuggingFaceTokenizer:
         self.chat_template = chat_template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        ids = self._inner.encode(checked_text(text), add_special_tokens=add_special_tokens).ids
+        ids = self._encode(checked_text(text), add_special_tokens)
         bos = self.bos_token_id
         if not add_special_tokens or bos is None:
             return ids
         if self._add_bos and ids[:1] != [bos]:
             return [bos, *ids]
-        if ids[:2] == [bos, bos]:  # the text spelled one, and the post-processor added its own
-            return ids[1:]
+        if ids[:2] == [bos, bos]:
+            spelled = self._encode(text, add_special_tokens=False)
+            if ids[1 : 1 + len(spelled)] == spelled:  # the first was added, to a text that begins with one
+                return ids[1:]
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return self._inner.decode(self._known(token_ids), skip_special_tokens=True)
+        known = self._known(token_ids)
+        with library_errors("the tokenizer cannot decode these tokens"):
+            return self._inner.decode(known, skip_special_tokens=True)
 
     def token_text(self, token_id: int) -> str:
         return "".join(self._inner.id_to_token(known) or "" for known in self._known([token_id]))
@@ -75,6 +80,10 @@ class HuggingFaceTokenizer:
         if self._is_byte_level:
             return ByteStream(self._known, self._token_bytes, context)
         return WindowStream(self._known, self.decode, self._num_unsettled, self._is_special, self._is_byte, context)
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        with library_errors("the tokenizer cannot encode this text"):
+            return self._inner.encode(text, add_special_tokens=add_special_tokens).ids
 
     def _known(self, token_ids: Sequence[int]) -> list[int]:
         """The ids that have a token: of those below ``vocab_size`` not all, since a vocabulary may have gaps."""

@@ -50,11 +50,13 @@ class Tokenizer(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of ``text``.
 
-        With ``add_special_tokens`` the vocabulary's own BOS comes first where the model wants one, and never twice.
-        Without it (for text that a chat template wrote, which brings its own) none is added. In both cases the spelling
-        of a special token, such as ``<|im_start|>``, becomes that token where the vocabulary's format says so.
+        With ``add_special_tokens`` the vocabulary's own BOS comes first where the model wants one, and is not added to
+        a text that spells it there. Without it (for text that a chat template wrote, which brings its own) none is
+        added. In both cases the spelling of a special token, such as ``<|im_start|>``, becomes that token where the
+        vocabulary's format says so.
 
-        Raises ValueError for a text with a lone surrogate, which it names with its position.
+        Raises ValueError for a text with a lone surrogate, which it names with its position, and for one that the
+        vocabulary cannot encode (it may lack a character, and a token for what it lacks).
         """
 
     def decode(self, token_ids: Sequence[int]) -> str:

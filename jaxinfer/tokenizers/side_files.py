@@ -25,7 +25,10 @@ class SideFiles:
 
 
 def read_side_files(directory: Path) -> SideFiles:
-    """Reads the files that exist; ValueError names a file that is no JSON object, or a key of a wrong type."""
+    """Reads the files that exist, with or without a byte order mark.
+
+    ValueError names a file that cannot be read or is no JSON object, or a key of a wrong type.
+    """
     config = _read_object(directory / "tokenizer_config.json")
     special = _read_object(directory / "special_tokens_map.json")
     add_bos = config.get("add_bos_token")
@@ -41,12 +44,24 @@ def read_side_files(directory: Path) -> SideFiles:
     )
 
 
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from error
+
+
 def _read_object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    text = _read_text(path)
+    if text is None:
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # malformed JSON, or bytes that are not UTF-8
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds {type(value).__name__}; it must hold a JSON object")
@@ -67,15 +82,21 @@ def _token(directory: Path, config: dict[str, Any], special: dict[str, Any], key
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:
-    path = directory / "chat_template.jinja"
-    if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8: {error}") from error
+    text = _read_text(directory / "chat_template.jinja")
+    if text is not None:
+        return text
+    path = directory / "tokenizer_config.json"
     value = config.get("chat_template")
     if isinstance(value, list):
-        value = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}.get("default")
+        value = _default_of(path, value)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{directory / 'tokenizer_config.json'}: chat_template is {value!r}; it must be text")
+        raise ValueError(f"{path}: chat_template is {value!r}; it must be text")
     return value
+
+
+def _default_of(path: Path, entries: list[Any]) -> Any:
+    """Of several templates the one named "default"."""
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ValueError(f"{path}: chat_template has {entry!r}; each of several must have a 'name' that is text")
+    return next((entry.get("template") for entry in entries if entry["name"] == "default"), None)

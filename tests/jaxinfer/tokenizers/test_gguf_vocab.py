@@ -77,6 +77,12 @@ def test_bos_comes_once(tmp_path):
     assert tokenizer.encode("") == [0]
 
 
+def test_bos_that_the_text_spells_stays(tmp_path, smollm2):
+    assert smollm2.encode("<|im_start|><|im_start|>hi") == [1, 1, *smollm2.encode("hi")]  # its file adds none
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", bos_token_id=0, add_bos_token=True))
+    assert tokenizer.encode("<s><s>hello") == [0, 0, BYTE_LEVEL_TOKENS.index("hello")]
+
+
 def test_the_end_of_a_turn_is_not_eos(tmp_path):
     assert load_tokenizer(write_gguf(tmp_path / "a.gguf", eot_token_id=2, eos_token_id=1)).eos_token_id == 1
     assert load_tokenizer(write_gguf(tmp_path / "b.gguf", eot_token_id=2)).eos_token_id is None

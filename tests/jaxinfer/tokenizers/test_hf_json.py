@@ -1,6 +1,7 @@
 """``tokenizer.json``: who adds BOS, which token is EOS, and what is said when a file is wrong."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def test_bos_comes_once(tmp_path, adds_bos, says_add):
     wanted = adds_bos or says_add
     assert tokenizer.encode("he") == ([1, *plain] if wanted else plain)
     assert tokenizer.encode("<s>he") == spelled
+    assert tokenizer.encode("<s><s>he") == tokenizer.encode("<s><s>he", add_special_tokens=False)
     assert tokenizer.encode("") == ([1] if wanted else [])
 
 
@@ -119,7 +121,12 @@ def test_tokenizer_json_comes_before_tokenizer_model(tmp_path):
         ("tokenizer_config.json", '{"eos_token": "<gone>"}', "<gone>"),
         ("tokenizer_config.json", '{"add_bos_token": "yes"}', "add_bos_token"),
         ("tokenizer_config.json", '{"chat_template": 3}', "chat_template"),
+        ("tokenizer_config.json", '{"chat_template": [{"name": ["x"], "template": "a"}]}', "['x']"),
+        ("tokenizer_config.json", '{"chat_template": ["a"]}', "'name'"),
+        ("tokenizer_config.json", "[" * 200_000, "recursion"),
+        ("special_tokens_map.json", "[" * 200_000, "recursion"),
     ],
+    ids=lambda value: value if len(value) < 80 else "deep",
 )
 def test_a_wrong_file_is_named(tmp_path, name, content, word):
     folder = write_byte_level_json(tmp_path)
@@ -128,6 +135,25 @@ def test_a_wrong_file_is_named(tmp_path, name, content, word):
         load_tokenizer(folder)
     assert word in str(caught.value)
     assert str(caught.value).count(str(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"])
+def test_a_side_file_that_cannot_be_opened_is_named(tmp_path, name):
+    """Here it is a directory, which fails for every user; a file without permission is the same class of error."""
+    folder = write_byte_level_json(tmp_path)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir()
+    with pytest.raises(ValueError, match=f"{re.escape(str(folder / name))} cannot be read"):
+        load_tokenizer(folder)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_side_file(tmp_path):
+    folder = write_byte_level_json(tmp_path)
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}', encoding="utf-8-sig")
+    (folder / "special_tokens_map.json").write_text('{"bos_token": "<s>"}', encoding="utf-8-sig")
+    (folder / "chat_template.jinja").write_text("words", encoding="utf-8-sig")
+    tokenizer = load_tokenizer(folder)
+    assert (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.chat_template) == (1, 0, "words")
 
 
 def test_an_unknown_decoder_is_named(tmp_path):
