@@ -11,11 +11,18 @@ import typer
 
 from jaxinfer.cli.generate import generate
 from jaxinfer.cli.info import info
+from jaxinfer.cli.streams import guarded_streams
 
 # Tracebacks are for faults of the program; rich would print the arrays in every frame of one.
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(generate)
 app.command()(info)
+
+
+def run() -> None:
+    """The whole program, from the arguments of the process to its exit code."""
+    with guarded_streams():
+        app(prog_name="jaxinfer")
 
 
 def _print_version(wanted: bool) -> None:

@@ -4,9 +4,7 @@ Only values that came from the user are guarded. A ValueError out of the middle 
 its traceback is worth more than a tidy line.
 """
 
-import io
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +13,7 @@ import typer
 
 PROMPT_FAILED = 1
 USAGE = 2
-INTERRUPTED = 128 + 2
-"""What a shell reports of a program that SIGINT ended."""
+OUTPUT_FAILED = 3
 CLOSED_PIPE = 128 + 13
 """What a shell reports of a program that SIGPIPE ended, as other programs in front of ``| head`` are."""
 
@@ -39,24 +36,14 @@ def usage_errors() -> Iterator[None]:
 
 
 @contextmanager
-def clean_end() -> Iterator[None]:
-    """Around a whole command: the project's warnings go to stderr; Ctrl-C and a reader that left end it quietly."""
+def shown_warnings() -> Iterator[None]:
+    """Around a whole command: each warning of the project is a line on stderr."""
     handler = _LinesOnStderr(logging.WARNING)
     loggers = [logging.getLogger(name) for name in _PACKAGES]
     for logger in loggers:
         logger.addHandler(handler)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a model may write what the terminal's encoding does not have
     try:
         yield
-        sys.stdout.flush()  # here, where a closed pipe is still expected, and not when the interpreter ends
-    except KeyboardInterrupt as interrupt:
-        print("\ninterrupted", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from interrupt
-    except BrokenPipeError as error:
-        # The interpreter flushes stdout once more on its way out; give it somewhere to write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(CLOSED_PIPE) from error
     finally:
         for logger in loggers:
             logger.removeHandler(handler)

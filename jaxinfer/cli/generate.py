@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from jaxinfer.cli import options
-from jaxinfer.cli.exits import PROMPT_FAILED, clean_end, print_error, usage_errors
+from jaxinfer.cli.exits import PROMPT_FAILED, print_error, shown_warnings, usage_errors
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
 from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, print_speed, print_totals, shown_text
@@ -50,9 +50,9 @@ def generate(
     """Generate text for one prompt or many.
 
     One prompt streams its text. Several print each text under its prompt, in their order. Exit code 1: a prompt
-    failed; 2: the options are wrong.
+    failed; 2: the options are wrong; 3: stdout cannot be written.
     """
-    with clean_end():
+    with shown_warnings():
         with usage_errors():
             prompts = gather_prompts(prompt, prompts_file)
             form = PromptForm(chat=chat, system=system, token_ids=token_ids)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jaxinfer.cli.exits import clean_end, usage_errors
+from jaxinfer.cli.exits import shown_warnings, usage_errors
 from jaxinfer.config import ModelConfig
 from jaxinfer.weights import weight_shapes
 
@@ -50,7 +50,7 @@ def info(
 
     A preset needs no weights for this. A Hugging Face id that is not in the local cache is downloaded first.
     """
-    with clean_end():
+    with shown_warnings():
         with usage_errors():
             found = describe(model, dtype)
         print(json_format.dumps(asdict(found)) if json else _as_table(found))

@@ -4,7 +4,6 @@ Values are checked where they are used (``SamplingParams``, the loader, the engi
 API refuse the same things in the same words.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,10 +19,9 @@ Prompt = Annotated[
     typer.Option(help="A prompt; may be given several times.", rich_help_panel=_PROMPTS),
 ]
 PromptsFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         help="A UTF-8 file with one prompt per line; - reads stdin. A blank line is a prompt that fails.",
-        allow_dash=True,
         rich_help_panel=_PROMPTS,
     ),
 ]

@@ -1,5 +1,6 @@
 """The prompts of one run: where each came from, for messages, and what the engine is given for it."""
 
+import reprlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class PromptForm:
         return text
 
 
-def gather_prompts(texts: Sequence[str] | None, file: Path | None) -> list[UserPrompt]:
+def gather_prompts(texts: Sequence[str] | None, file: str | None) -> list[UserPrompt]:
     """The prompts of ``--prompt`` or those of ``--prompts-file``, in their order.
 
     Lines are taken as they are, without their line ends, blank ones too: the n-th result belongs to the n-th line.
@@ -81,19 +82,19 @@ def gather_prompts(texts: Sequence[str] | None, file: Path | None) -> list[UserP
     Raises:
         ValueError: both are given or neither, or the file cannot be read or has no line.
     """
-    if texts and file:
+    if texts and file is not None:
         raise ValueError("--prompt and --prompts-file are both given; choose one")
-    if file:
+    if file is not None:
         return _read_lines(file)
     if texts:
         return [UserPrompt(text, f"prompt {number}") for number, text in enumerate(texts, start=1)]
     raise ValueError("there is no prompt; give --prompt TEXT or --prompts-file FILE (- is stdin)")
 
 
-def _read_lines(file: Path) -> list[UserPrompt]:
-    name = "stdin" if str(file) == _STDIN else str(file)
+def _read_lines(file: str) -> list[UserPrompt]:
+    name = "stdin" if file == _STDIN else file
     try:
-        raw = sys.stdin.buffer.read() if str(file) == _STDIN else file.read_bytes()
+        raw = _read_stdin() if file == _STDIN else _read_file(file)
         text = raw.decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"the prompts file {name} cannot be read: {error.strerror}") from error
@@ -107,10 +108,25 @@ def _read_lines(file: Path) -> list[UserPrompt]:
     return [UserPrompt(line, f"line {number} of {name}") for number, line in enumerate(lines, start=1)]
 
 
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise ValueError("--prompts-file is -, and stdin is closed")
+    return sys.stdin.buffer.read()
+
+
+def _read_file(file: str) -> bytes:
+    if not file:
+        raise ValueError("--prompts-file has an empty name; give a file, or - for stdin")
+    return Path(file).read_bytes()
+
+
 def _parse_ids(text: str) -> list[int]:
+    words = text.replace(",", " ").split()
     try:
-        return [int(word) for word in text.replace(",", " ").split()]
-    except ValueError:
+        if not all(word.isascii() and word.isdecimal() for word in words):  # int() takes 1_0 too, and other scripts
+            raise ValueError
+        return [int(word) for word in words]
+    except ValueError:  # also a number of thousands of digits
         raise ValueError(
-            f"the prompt is {text!r}; with --token-ids it must be ids separated by commas or spaces"
+            f"the prompt is {reprlib.repr(text)}; with --token-ids it must be ids separated by commas or spaces"
         ) from None

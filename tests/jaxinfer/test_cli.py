@@ -4,9 +4,12 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import time
+import tomllib
 from importlib.metadata import version
 from math import isclose, prod
 from pathlib import Path
@@ -17,7 +20,7 @@ from typer.testing import CliRunner
 
 from checkpoints.safetensors_source import SafetensorsSource
 from jaxinfer.cli import app
-from jaxinfer.cli.exits import clean_end
+from jaxinfer.cli.exits import shown_warnings
 from jaxinfer.cli.generate import stream_one
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
@@ -25,7 +28,8 @@ from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, Totals, p
 from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
 SMALL_ENGINE = ["--max-num-seqs", "1", "--max-model-len", "256"]
 GREEDY = ["--temperature", "0"]
 LINES = ["Once upon a time", "", "Tom and Lily went to the park", "once " * 300]
@@ -201,6 +205,7 @@ def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
         (["--chat", "--token-ids"], "--token-ids"),
         (["--system", "Be brief."], "--system"),
         (["--prompts-file", "-"], "--prompts-file"),
+        (["--prompts-file", ""], "--prompts-file"),
     ],
 )
 def test_a_bad_value_is_one_line_and_exit_code_2(arguments, named):
@@ -253,9 +258,9 @@ def test_lines_of_a_prompts_file(raw, expected, tmp_path):
     file.write_bytes(raw)
     if expected is None:
         with pytest.raises(ValueError, match=f"{file} has no prompt"):
-            gather_prompts(None, file)
+            gather_prompts(None, str(file))
     else:
-        found = gather_prompts(None, file)
+        found = gather_prompts(None, str(file))
         assert [prompt.text for prompt in found] == expected
         assert [prompt.place for prompt in found] == [f"line {i + 1} of {file}" for i in range(len(expected))]
 
@@ -264,9 +269,15 @@ def test_a_prompts_file_that_cannot_be_read_is_named(tmp_path):
     binary = tmp_path / "binary"
     binary.write_bytes(b"ok\n\xff\xfe")
     with pytest.raises(ValueError, match=rf"{binary} is not UTF-8: byte 3 is 0xff"):
-        gather_prompts(None, binary)
+        gather_prompts(None, str(binary))
     with pytest.raises(ValueError, match=f"{tmp_path / 'absent'} cannot be read: No such file"):
-        gather_prompts(None, tmp_path / "absent")
+        gather_prompts(None, str(tmp_path / "absent"))
+
+
+def test_a_prompts_file_without_a_name_is_no_folder():
+    assert jaxinfer("generate", "--prompts-file", "").stderr == (
+        "error: --prompts-file has an empty name; give a file, or - for stdin\n"
+    )
 
 
 def test_prompts_are_read_from_stdin(monkeypatch):
@@ -277,8 +288,17 @@ def test_prompts_are_read_from_stdin(monkeypatch):
 def test_token_ids_are_separated_by_commas_or_spaces():
     form = PromptForm(chat=False, system=None, token_ids=True)
     assert form.engine_prompt("1, 22 333,4") == {"prompt_token_ids": [1, 22, 333, 4]}
-    with pytest.raises(ValueError, match="'1 b'"):
-        form.engine_prompt("1 b")
+
+
+@pytest.mark.parametrize(
+    "text", ["1 b", "1_0", "-1", "+1", "1.0", "0x1", "\u0663", "\uff11", "\u00b2", "7" * 5000, "7 x" * 5000]
+)
+def test_anything_but_decimal_digits_is_no_token_id_and_is_quoted_in_short(text):
+    form = PromptForm(chat=False, system=None, token_ids=True)
+    with pytest.raises(ValueError, match="with --token-ids") as error:
+        form.engine_prompt(text)
+    assert repr(text)[:8] in str(error.value)
+    assert len(str(error.value)) < 200
 
 
 def test_chat_puts_the_system_message_before_the_users():
@@ -365,58 +385,181 @@ def test_jax_is_imported_only_where_it_is_needed(arguments):
     assert running.returncode == 0, stderr
 
 
+@pytest.fixture(scope="module")
+def script():
+    """The installed command, as pyproject.toml defines it."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        module, name = tomllib.load(file)["project"]["scripts"]["jaxinfer"].split(":")
+    return f"from {module} import {name}; {name}()"
+
+
+def shell(code, arguments, redirections=""):
+    """One run under a shell, which can close a stream or give it a file that takes nothing."""
+    words = shlex.join([sys.executable, "-c", code, *map(str, arguments)])
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    line = f"{words} {redirections}"
+    return subprocess.run(["/bin/sh", "-c", line], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+
+
+def end_of(done):
+    return done.returncode, done.stdout, done.stderr
+
+
+PRESET = ["info", "mistral-7b-v0.1"]
+FULL_DISK = "error: stdout cannot be written: No space left on device\n"
+needs_full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+
+
+@needs_full_disk
+@pytest.mark.parametrize("arguments", [PRESET, [*PRESET, "--json"], ["--help"], ["--version"]])
+def test_a_full_disk_under_stdout_is_one_line_and_exit_code_3(script, arguments):
+    assert end_of(shell(script, arguments, ">/dev/full")) == (3, "", FULL_DISK)
+
+
+@pytest.mark.parametrize("arguments", [PRESET, ["--help"]])
+def test_a_closed_stdout_is_one_line_and_exit_code_3(script, arguments):
+    assert end_of(shell(script, arguments, ">&-")) == (3, "", "error: stdout is closed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code"), [(["info", "no/such.gguf"], 2), (["generate", "--nope"], 2), ([*PRESET, "--json"], 0)]
+)
+@pytest.mark.parametrize("stderr", ["2>&-", pytest.param("2>/dev/full", marks=needs_full_disk)])
+def test_what_stderr_does_not_take_goes_nowhere_and_changes_no_exit_code(script, arguments, exit_code, stderr):
+    done = shell(script, arguments, stderr)
+    assert (done.returncode, done.stderr) == (exit_code, "")
+    if exit_code == 0:
+        assert json.loads(done.stdout)["model"] == "mistral-7b-v0.1"
+    else:
+        assert done.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stderr", ["2>&-", pytest.param("2>/dev/full", marks=needs_full_disk)])
+def test_answers_are_whole_whatever_becomes_of_stderr(script, stories, stderr):
+    prompts = ["--prompt", LINES[0], "--prompt", "", "--max-tokens", 8]
+    lost, seen = (shell(script, [*stories, *prompts, "--json"], where) for where in (stderr, ""))
+    for done in (lost, seen):
+        assert done.returncode == 1
+    answers, expected = ([json.loads(line) for line in done.stdout.splitlines()] for done in (lost, seen))
+    assert [answer["token_ids"] for answer in answers] == [answer["token_ids"] for answer in expected]
+    streamed = shell(script, [*stories, *prompts[:2], "--max-tokens", 8], stderr)
+    assert end_of(streamed) == (0, expected[0]["text"] + "\n", "")
+
+
+@pytest.mark.slow
+@needs_full_disk
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_full_disk_under_answers_ends_it_in_one_line(script, stories, form):
+    done = shell(script, [*stories, "--prompt", LINES[0], "--max-tokens", 8, *form], ">/dev/full")
+    assert end_of(done) == (3, "", FULL_DISK)
+
+
+def test_a_closed_stdin_is_named(script):
+    expected = (2, "", "error: --prompts-file is -, and stdin is closed\n")
+    assert end_of(shell(script, ["generate", "--prompts-file", "-"], "<&-")) == expected
+
+
 COMMAND = """
 import sys
-import typer
-from jaxinfer.cli.exits import clean_end
-app = typer.Typer(pretty_exceptions_enable=False)
+from jaxinfer.cli import app
 
 @app.command()
-def command():
-    with clean_end():
-        BODY
+def added():
+    BODY
 
-app()
+sys.argv[1:] = ["added"]
+RUN
 """
-WRITE_FOR_EVER = COMMAND.replace("BODY", "while True: print('word', flush=True)")
-WRITE_ONCE_LATE = COMMAND.replace("BODY", "sys.stdin.read(); print('word')")
 
 
-def test_a_reader_that_leaves_ends_it_without_a_traceback():
-    running = process(WRITE_FOR_EVER, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.fixture
+def added(script):
+    """Makes the program with one more command."""
+    return lambda body: COMMAND.replace("BODY", body).replace("RUN", script)
+
+
+WRITE_FOR_EVER = "while True: print('word', flush=True)"
+WRITE_ONCE_LATE = "sys.stdin.read(); print('word')"
+
+
+def test_a_reader_that_leaves_ends_it_without_a_traceback(added):
+    running = process(added(WRITE_FOR_EVER), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdout.readline() == "word\n"
     running.stdout.close()
     assert running.stderr.read() == ""
     assert running.wait(timeout=60) == 128 + signal.SIGPIPE
 
 
-def test_a_reader_that_left_before_the_last_short_text_ends_it_so_too():
-    running = process(WRITE_ONCE_LATE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def test_a_reader_that_left_before_the_last_short_text_ends_it_so_too(added):
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    running = process(added(WRITE_ONCE_LATE), **pipes)
     running.stdout.close()
     running.stdin.close()
     assert running.stderr.read() == ""
     assert running.wait(timeout=60) == 128 + signal.SIGPIPE
 
 
-def test_ctrl_c_ends_it_without_a_traceback():
-    running = process(WRITE_FOR_EVER, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert running.stdout.readline() == "word\n"
-    running.send_signal(signal.SIGINT)
-    _, stderr = running.communicate(timeout=60)
-    assert stderr == "\ninterrupted\n"
-    assert running.returncode == 128 + signal.SIGINT
-
-
-def test_text_beyond_the_terminals_encoding_does_not_end_it():
-    code = "from jaxinfer.cli.exits import clean_end\nwith clean_end(): print('caf\\u00e9 \\u2603')"
+def test_text_beyond_the_terminals_encoding_does_not_end_it(added):
+    code = added("print('caf\\u00e9 \\u2603')")
     running = process(code, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "ascii"})
     stdout, _ = running.communicate(timeout=60)
     assert (running.returncode, stdout) == (0, "caf? ?\n")
 
 
+def interrupted(code, *, times=1, **options):
+    """How a program ends that gets SIGINT once it has said ``word``."""
+    running = process(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    assert running.stdout.readline() == "word\n"
+    for _ in range(times):
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.03)
+    _, stderr = running.communicate(timeout=60)
+    return running.returncode, stderr
+
+
+QUIET_END = (128 + signal.SIGINT, "\ninterrupted\n")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_it_without_a_traceback(added, times):
+    assert interrupted(added(WRITE_FOR_EVER), times=times) == QUIET_END
+
+
+def test_ctrl_c_ends_it_where_an_exception_would_be_dropped(added):
+    """jax has such a callback in the garbage collector: the program went on, with a traceback in its output."""
+    body = "import gc; gc.callbacks.append(lambda *_: [print('word', flush=True) for _ in iter(int, 1)]); gc.collect()"
+    assert interrupted(added(body)) == QUIET_END
+
+
+def test_ctrl_c_during_its_imports_ends_it_without_a_traceback(script, tmp_path):
+    """``typer``, the first import of the command line that takes a while, is replaced by one that takes for ever."""
+    (tmp_path / "typer.py").write_text(WRITE_FOR_EVER)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {script}"
+    assert interrupted(code) == QUIET_END
+
+
+def test_ctrl_c_is_ignored_where_the_program_was_started_so(added):
+    """As a shell script starts what it puts in the background."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + added(
+        "print('word', flush=True); sys.stdin.read()"
+    )
+    running = process(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout.readline() == "word\n"
+    running.send_signal(signal.SIGINT)
+    assert (running.communicate(timeout=60)[1], running.returncode) == ("", 0)
+
+
+def test_python_m_runs_the_same_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxinfer", "--version"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert end_of(done) == (0, f"jaxinfer {version('jaxinfer')}\n", "")
+
+
 def test_warnings_of_the_project_are_lines_on_stderr_and_no_handler_stays(capsys):
     for _ in range(2):
-        with clean_end():
+        with shown_warnings():
             logging.getLogger("jaxinfer.loading").warning("the cache holds %d tokens", 7)
             logging.getLogger("jaxinfer.loading").info("not shown")
     assert capsys.readouterr().err == "warning: the cache holds 7 tokens\n" * 2
