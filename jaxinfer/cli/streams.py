@@ -9,14 +9,11 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Buffer, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from jaxinfer.cli.exits import CLOSED_PIPE, OUTPUT_FAILED, print_error
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 
 class StdoutError(Exception):
@@ -72,7 +69,7 @@ class _Stdout(io.FileIO):
 
     _failed = False
 
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Buffer, /) -> int:
         if self._failed:
             return memoryview(data).nbytes
         try:
@@ -83,7 +80,7 @@ class _Stdout(io.FileIO):
 
 
 class _Stderr(io.FileIO):
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Buffer, /) -> int:
         try:
             return super().write(data)
         except OSError:
