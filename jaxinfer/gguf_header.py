@@ -16,6 +16,7 @@ import mmap
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,9 @@ from gguf.constants import (
     GGMLQuantizationType,
     GGUFValueType,
 )
+
+type _Declared = tuple[tuple[int, ...], GGMLQuantizationType, int]
+"""Shape, type, and offset from where the tensors' data begins."""
 
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
@@ -191,17 +195,13 @@ def _read_header(cursor: _Cursor) -> GGUFHeader:
         if key in metadata:
             raise ValueError(f"the key {key} occurs twice")
         metadata[key] = _read_value(cursor, key)
-    declared: dict[str, tuple[tuple[int, ...], GGMLQuantizationType, int]] = {}
+    declared: dict[str, _Declared] = {}
     for _ in range(num_tensors):
         name = cursor.text()
         if name in declared:
             raise ValueError(f"the tensor {name} occurs twice")
         declared[name] = _read_tensor(cursor, name)
-    data_start = _align(cursor.offset, metadata)
-    tensors = {
-        name: _place(name, shape, kind, data_start + offset, cursor.size)
-        for name, (shape, kind, offset) in declared.items()
-    }
+    tensors = _place_all(declared, cursor, _alignment(metadata))
     return GGUFHeader(metadata, tensors, cursor.buffer)
 
 
@@ -241,7 +241,7 @@ def _value_type(cursor: _Cursor, key: str) -> GGUFValueType:
         raise ValueError(f"{key} has the unknown type {number}") from None
 
 
-def _read_tensor(cursor: _Cursor, name: str) -> tuple[tuple[int, ...], GGMLQuantizationType, int]:
+def _read_tensor(cursor: _Cursor, name: str) -> _Declared:
     num_axes = cursor.integer("<I")
     if not 1 <= num_axes <= _MAX_DIMENSIONS:
         raise ValueError(f"{name} has {num_axes} axes; 1 to {_MAX_DIMENSIONS} are allowed")
@@ -254,11 +254,26 @@ def _read_tensor(cursor: _Cursor, name: str) -> tuple[tuple[int, ...], GGMLQuant
     return tuple(reversed(axes)), kind, offset
 
 
-def _align(offset: int, metadata: Mapping[str, object]) -> int:
+def _alignment(metadata: Mapping[str, object]) -> int:
     alignment = metadata.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1:
         raise ValueError(f"general.alignment is {alignment!r}; it must be a whole number of at least 1")
-    return -(-offset // alignment) * alignment
+    return alignment
+
+
+def _place_all(declared: Mapping[str, _Declared], cursor: _Cursor, alignment: int) -> dict[str, GGUFTensor]:
+    """The tensors, once each begins where the format allows it and none lies on another."""
+    data_start = -(-cursor.offset // alignment) * alignment
+    tensors = {}
+    for name, (shape, kind, offset) in declared.items():
+        if offset % alignment:
+            raise ValueError(f"{name} begins at byte {offset} of the data; it must be a multiple of {alignment}")
+        tensors[name] = _place(name, shape, kind, data_start + offset, cursor.size)
+    in_order = sorted(tensors.items(), key=lambda item: (item[1].offset, item[1].num_bytes))
+    for (name, tensor), (following, other) in pairwise(in_order):
+        if tensor.offset + tensor.num_bytes > other.offset:
+            raise ValueError(f"{name} and {following} overlap")
+    return tensors
 
 
 def _place(name: str, shape: tuple[int, ...], kind: GGMLQuantizationType, offset: int, file_size: int) -> GGUFTensor:

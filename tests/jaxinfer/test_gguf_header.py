@@ -237,6 +237,40 @@ def test_rows_that_are_no_whole_blocks_are_named(tmp_path):
         open_bytes(tmp_path, header(1, 0, tensor + bytes(500)))
 
 
+def two_tensors(first, second, num_keys=0, keys=b""):
+    """A file of two vectors of 16 float32 that begin at these bytes of its data."""
+    entries = (text(name) + struct.pack("<IQIQ", 1, 16, 0, offset) for name, offset in (("a", first), ("b", second)))
+    return header(2, num_keys, keys + b"".join(entries)) + bytes(1000)
+
+
+def test_tensors_may_lie_in_any_order_with_gaps(tmp_path):
+    for first, second in ((0, 64), (64, 0), (320, 0)):
+        tensors = read_header(write(tmp_path, two_tensors(first, second))).tensors
+        assert tensors["b"].offset - tensors["a"].offset == second - first
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 32), (32, 0), (64, 64)])
+def test_tensors_that_overlap_are_named(tmp_path, first, second):
+    with pytest.raises(ValueError, match=r"m\.gguf.*(a and b|b and a) overlap"):
+        open_bytes(tmp_path, two_tensors(first, second))
+
+
+@pytest.mark.parametrize("offset", [65, 80, 127])
+def test_a_tensor_between_the_multiples_of_the_alignment_is_named(tmp_path, offset):
+    with pytest.raises(ValueError, match=rf"b begins at byte {offset} of the data; it must be a multiple of 32"):
+        open_bytes(tmp_path, two_tensors(0, offset))
+
+
+@pytest.mark.parametrize(("alignment", "offset", "allowed"), [(16, 80, True), (64, 96, False), (64, 128, True)])
+def test_the_alignment_is_the_one_that_the_file_says(tmp_path, alignment, offset, allowed):
+    key = text("general.alignment") + struct.pack("<II", UINT32, alignment)
+    path = write(tmp_path, two_tensors(0, offset, 1, key))
+    if allowed:
+        assert read_header(path).tensors["a"].offset % alignment == 0
+    else:
+        assert f"a multiple of {alignment}" in error_of(read_header, path)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bytes_give_a_model_or_a_value_error(tmp_path, whole, data):
