@@ -4,6 +4,7 @@ Opening reads the configuration and the headers and checks every tensor against 
 read as they are asked for.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,8 @@ def detect_layout(path: Path) -> Layout:
     Raises:
         ValueError: nothing that can be read lies there; the message names what was looked for.
     """
+    if path.is_dir():
+        _check_permission(path)
     if path.is_file() and path.suffix == ".gguf":
         return "gguf"
     if (path / "config.json").is_file() and has_files(path, _HUGGINGFACE_STEM):
@@ -73,6 +76,17 @@ def detect_layout(path: Path) -> Layout:
         f"{path}: no model here. Looked for a folder with config.json and {expected_files(_HUGGINGFACE_STEM)}; "
         f"a folder with params.json and {expected_files(_MISTRAL_STEM)}; a .gguf file"
     )
+
+
+def _check_permission(folder: Path) -> None:
+    """Fails where the folder's files cannot be listed or looked at: they would all seem absent."""
+    try:
+        with os.scandir(folder) as files:
+            for file in files:
+                file.stat(follow_symlinks=False)
+                return
+    except OSError as error:
+        raise ValueError(f"{folder}: the folder cannot be read: {error.strerror}") from error
 
 
 def check_files(path: Path) -> None:

@@ -7,9 +7,13 @@ is taken as what it says it is or refused with its file, key and value, and null
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from reprlib import Repr
 
 MAX_LAYERS = 4096
 """More layers than any model has. A config that claims billions must not make a list of that length."""
+
+_QUOTE = Repr(maxstring=100, maxother=100)
+"""A wrong value may be of any size, and its error is to be one line."""
 
 
 class Fields:
@@ -85,12 +89,12 @@ class Fields:
         """Fails on the first key of ``unsupported`` (key -> what it stands for) that is set to something true."""
         for key, meaning in unsupported.items():
             if self._values.get(key):
-                raise ValueError(f"{self.path}: {key} is {self._values[key]!r}: {meaning} is not supported")
+                raise ValueError(f"{self.path}: {key} is {_QUOTE.repr(self._values[key])}: {meaning} is not supported")
 
     def error(self, key: str, allowed: str) -> ValueError:
         """The error that says what ``key`` is and what it must be."""
         value = self._values.get(key)
-        found = "is missing" if value is None else f"is {value!r}"
+        found = "is missing" if value is None else f"is {_QUOTE.repr(value)}"
         return ValueError(f"{self.path}: {key} {found}; it must be {allowed}")
 
     def _get(self, key: str, default: object) -> object:

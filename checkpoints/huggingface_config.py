@@ -53,7 +53,7 @@ def read_description(folder: Path) -> Description:
     fields = read_json(folder / "config.json")
     config = _model_config(fields, _family(fields))
     generation_file = folder / "generation_config.json"
-    generation = read_json(generation_file) if generation_file.exists() else Fields(generation_file, {})
+    generation = read_json(generation_file) if generation_file.is_file() else Fields(generation_file, {})
     eos = token_ids(generation, "eos_token_id", config.vocab_size)
     return Description(config, eos or token_ids(fields, "eos_token_id", config.vocab_size))
 

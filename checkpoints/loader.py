@@ -116,8 +116,8 @@ def _pieces(table: Table, config: ModelConfig, shapes: dict[str, tuple[int, ...]
         for source, target in zip(_expand(entry.source, config.num_layers), targets, strict=True):
             if target in shapes:
                 rows = rows_of[entry.part]
-                num_rows = len(range(*rows.indices(shapes[target][0])))
-                pieces[target].append(_Piece(source, (num_rows, *shapes[target][1:]), rows, entry))
+                first, end, _ = rows.indices(shapes[target][0])
+                pieces[target].append(_Piece(source, (end - first, *shapes[target][1:]), rows, entry))
     return pieces
 
 

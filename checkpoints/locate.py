@@ -44,7 +44,7 @@ def locate(model: str | Path, *, cache_dir: Path | None = None) -> Path:
     """
     typed = str(model)
     path = Path(os.path.expanduser(typed))  # pathlib's own raises where there is no such user
-    if typed and os.path.exists(path):  # pathlib's own raises on a name that is too long
+    if typed and _exists(path):
         return path
     if typed in PRESETS:
         return _locate_preset(typed)
@@ -54,6 +54,16 @@ def locate(model: str | Path, *, cache_dir: Path | None = None) -> Path:
         f"model is {typed!r}, which does not exist; it can be a folder, a .gguf file, "
         f"a preset ({', '.join(PRESETS)}) or a Hugging Face id such as owner/name"
     )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    except (OSError, ValueError):  # ValueError: it holds a NUL or a lone surrogate
+        return False
+    return True
 
 
 def _locate_preset(name: str) -> Path:

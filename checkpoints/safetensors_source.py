@@ -105,7 +105,7 @@ def _single(folder: Path, stem: str) -> Path:
 
 
 def _shards(folder: Path, stem: str) -> list[Path]:
-    return sorted(folder.glob(f"{stem}-*-of-*.safetensors"))
+    return sorted(file for file in folder.glob(f"{stem}-*-of-*.safetensors") if file.is_file())
 
 
 def _files_of_index(index: Path) -> Files:
@@ -139,6 +139,7 @@ def _complete(folder: Path, stem: str, shards: list[Path]) -> Files:
 
 def _open(file: Path) -> _Opened:
     try:
+        file.open("rb").close()  # the library calls every file absent that it cannot open
         return safe_open(file, framework="numpy")
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{file}: not a whole safetensors file: {error}") from error

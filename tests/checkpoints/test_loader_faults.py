@@ -158,3 +158,36 @@ def test_an_output_head_of_another_shape_in_a_tied_model_is_misshapen(tmp_path, 
     hf["lm_head.weight"] = np.ones((40, 32), np.float32)
     fault = fault_of(writers.write_hf(tmp_path, hf, TIED))
     assert "misshapen: lm_head.weight, shape (40, 32), expected (48, 32)" in fault
+
+
+def mistral_with(tmp_path, **changed):
+    tensors = writers.mistral_tensors(known_weights())
+    return writers.write_mistral(tmp_path, tensors, writers.MISTRAL_PARAMS | changed)
+
+
+@pytest.mark.parametrize("value", [2**31 - 1, 2**31, 2**63, 2**64 - 1, 10**30])
+@pytest.mark.parametrize("key", ["vocab_size", "dim", "hidden_dim", "n_heads", "n_kv_heads", "head_dim"])
+def test_a_number_of_any_size_is_refused(tmp_path, key, value):
+    """Up to int32 as a model that the tensors do not fit, beyond it as a number; never by running out of something."""
+    fault = fault_of(mistral_with(tmp_path, **{key: value}))
+    assert str(value)[:8] in fault or str(2 * value) in fault or "do not fit" in fault
+
+
+def test_a_window_may_be_longer_than_any_context_but_is_an_int32(tmp_path):
+    longest = 2**31 - 1
+    (tmp_path / "ok").mkdir()
+    assert open_checkpoint(mistral_with(tmp_path / "ok", sliding_window=longest)).config.windows == (longest, longest)
+    assert str(longest + 1) in fault_of(mistral_with(tmp_path, sliding_window=longest + 1))
+
+
+def test_products_far_beyond_32_bits_are_compared_as_shapes(tmp_path):
+    heads, head_dim = 2**31 - 2, 2**31 - 2
+    fault = fault_of(mistral_with(tmp_path, n_heads=heads, n_kv_heads=heads, head_dim=head_dim))
+    assert f"misshapen: layers.0.attention.wv.weight, shape (32, 32), expected ({heads * head_dim}, 32)" in fault
+
+
+def test_huge_numbers_of_a_gguf_are_refused(tmp_path):
+    huge = {"llama.attention.head_count": 2**32 - 1, "llama.attention.head_count_kv": 2**32 - 1}
+    huge |= dict.fromkeys(("llama.attention.key_length", "llama.attention.value_length"), 2**32 - 2)
+    metadata = writers.GGUF_METADATA | huge | {"llama.rope.dimension_count": 2**32 - 2}
+    fault_of(writers.write_gguf(tmp_path / "m.gguf", writers.gguf_tensors(known_weights()), metadata))
