@@ -33,7 +33,7 @@ ALLOWED = {
     ],
     "jaxinfer.tokenizers.*": ["jaxinfer.gguf_header", "jaxinfer.tokenizers.*"],
     "jaxinfer.detokenizer": ["jaxinfer.tokenizers.*"],
-    "jaxinfer.chat_template": ["jaxinfer.tokenizers.*"],
+    "jaxinfer.chat_template.*": ["jaxinfer.chat_template.*", "jaxinfer.tokenizers.*"],
     "pallas_kernels.*": ["pallas_kernels.*"],
     "jaxinfer.kv_cache": ["jaxinfer.config"],
     "jaxinfer.layers": ["jaxinfer.config", "jaxinfer.kv_cache", "pallas_kernels.*"],
@@ -65,7 +65,7 @@ ALLOWED = {
     "jaxinfer.interrupts": [],
     "jaxinfer.engine": [
         "jaxinfer.interrupts",
-        "jaxinfer.chat_template",
+        "jaxinfer.chat_template.*",
         "jaxinfer.config",
         "jaxinfer.detokenizer",
         "jaxinfer.outputs",
@@ -88,7 +88,7 @@ ALLOWED = {
         "jaxinfer.tokenizers.*",
     ],
     "jaxinfer.llm": [
-        "jaxinfer.chat_template",
+        "jaxinfer.chat_template.*",
         "jaxinfer.config",
         "jaxinfer.engine",
         "jaxinfer.loading",

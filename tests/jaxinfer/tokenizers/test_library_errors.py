@@ -17,7 +17,7 @@ UNDEFINED_TOKEN = {"type": "TemplateProcessing", "single": UNDEFINED, "pair": []
 
 
 def write_json(folder, **parts):
-    """The byte-level vocabulary with parts of its ``tokenizer.json`` replaced; BOS is named, so loading encodes none."""
+    """The byte-level vocabulary, parts of its ``tokenizer.json`` replaced; BOS is named, so loading encodes nothing."""
     path = write_byte_level_json(folder, bos_token="<s>") / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | parts))
     return folder

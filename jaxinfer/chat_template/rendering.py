@@ -1,0 +1,79 @@
+"""From messages and a tokenizer's template to the text; every way in which a template fails ends here as ValueError."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import jinja2
+
+from jaxinfer.chat_template.sandbox import Sandbox
+from jaxinfer.tokenizers.protocol import Tokenizer
+
+_MAX_SOURCE = 2**18  # characters of a template; the longest of the models' known ones have some 2**14
+
+
+def render_chat(
+    tokenizer: Tokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> str:
+    """The conversation as text, special tokens spelled out: encode it with ``add_special_tokens=False``.
+
+    Args:
+        messages: dicts with ``role`` and ``content``, both text; other keys are handed to the template as they are.
+            ``content`` may be None or absent in a message that has ``tool_calls``.
+        add_generation_prompt: end with what opens the assistant's turn.
+        tools: JSON schemas of functions, for templates that know tools.
+
+    Raises:
+        ValueError: the model has no template; messages are not as above; the template has a syntax error, refuses the
+            messages (its own words are in the message), asks for what the sandbox forbids, or goes past the bounds.
+    """
+    if tokenizer.chat_template is None:
+        raise ValueError("this model has no chat template; give it a prompt as text instead of messages")
+    _check_messages(messages)
+    try:
+        environment = Sandbox()
+        template = jinja2.Template.from_code(environment, _compiled(tokenizer.chat_template), environment.globals)
+        environment.budget.give([messages, tools])
+        pieces = template.generate(
+            messages=messages,
+            tools=tools,
+            documents=None,
+            add_generation_prompt=add_generation_prompt,
+            bos_token=_spelling(tokenizer, tokenizer.bos_token_id),
+            eos_token=_spelling(tokenizer, tokenizer.eos_token_id),
+        )
+        return environment.concat(pieces)
+    except jinja2.TemplateSyntaxError as error:
+        raise ValueError(f"the chat template has a syntax error in line {error.lineno}: {error.message}") from error
+    except Exception as error:  # whatever Python raises inside the template is the template's fault
+        raise ValueError(f"the chat template failed: {str(error) or type(error).__name__}") from error
+
+
+def _check_messages(messages: object) -> None:
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise ValueError(f"messages[{i}] is {message!r}; it must be a dict with 'role' and 'content'")
+        if not isinstance(message.get("role"), str):
+            raise ValueError(f"messages[{i}]['role'] is {message.get('role')!r}; it must be text")
+        content = message.get("content")
+        if not isinstance(content, str) and not (content is None and message.get("tool_calls")):
+            raise ValueError(f"messages[{i}]['content'] is {content!r}; it must be text")
+
+
+def _spelling(tokenizer: Tokenizer, token_id: int | None) -> str:
+    return "" if token_id is None else tokenizer.token_text(token_id)
+
+
+@lru_cache(maxsize=16)
+def _compiled(source: str) -> CodeType:
+    """The template as Python code; it holds no state, so every rendering can run it in an environment of its own."""
+    if len(source) > _MAX_SOURCE:
+        raise jinja2.TemplateError(f"its source has {len(source)} characters; at most {_MAX_SOURCE} are read")
+    return Sandbox().compile(source)
