@@ -16,6 +16,12 @@ from jaxinfer.sampling_params import SamplingParams
 Message = Mapping[str, Any]
 
 
+class TextPrompt(TypedDict):
+    """A prompt given as text; the same as the text alone."""
+
+    prompt: str
+
+
 class TokensPrompt(TypedDict):
     """A prompt given as token ids; ``prompt`` may say which text they stand for, and is only handed back."""
 
@@ -29,7 +35,7 @@ class ChatPrompt(TypedDict):
     messages: Sequence[Message]
 
 
-Prompt = str | TokensPrompt | ChatPrompt
+Prompt = str | TextPrompt | TokensPrompt | ChatPrompt
 
 
 class LLM:
@@ -180,19 +186,21 @@ class LLM:
             yield inbox.popleft()
 
     def _add(self, request_id: str, prompt: Prompt, params: SamplingParams, stream: bool) -> None:
-        if isinstance(prompt, str):
-            self.engine.add_request(request_id, prompt, params, stream=stream)
-            return
-        given = cast(Mapping[str, Any], prompt) if isinstance(prompt, Mapping) else {}
-        if "messages" in given:
-            given = self._render(given["messages"])
-        if "prompt_token_ids" not in given:
+        given: Mapping[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else cast(Mapping[str, Any], prompt)
+        if not isinstance(given, Mapping) or not given.keys() & {"prompt", "prompt_token_ids", "messages"}:
             allowed = "text, {'prompt_token_ids': [...]} or {'messages': [...]}"
             raise ValueError(f"a prompt is {reprlib.repr(prompt)}; it must be {allowed}")
-        token_ids, text = given["prompt_token_ids"], given.get("prompt")
-        if isinstance(token_ids, str):
+        if "messages" in given:
+            given = self._render(given["messages"])
+        text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
+        if not isinstance(text, str | None):
+            raise ValueError(f"prompt is {reprlib.repr(text)}; it must be text")
+        if "prompt_token_ids" not in given:
+            self.engine.add_request(request_id, cast(str, text), params, stream=stream)
+        elif isinstance(token_ids, str):
             raise ValueError(f"prompt_token_ids is {reprlib.repr(token_ids)}; it must be a list of token ids")
-        self.engine.add_request(request_id, token_ids, params, prompt_text=text, stream=stream)
+        else:
+            self.engine.add_request(request_id, cast(Sequence[int], token_ids), params, prompt_text=text, stream=stream)
 
     def _render(self, messages: Sequence[Message]) -> Mapping[str, Any]:
         """A conversation as ids. The template brings its own special tokens, so none is added to what it writes."""

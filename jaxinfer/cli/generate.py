@@ -17,7 +17,7 @@ from jaxinfer.outputs import RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from jaxinfer.llm import LLM
+    from jaxinfer.llm import LLM, Prompt
     from jaxinfer.loading import LoadFormat
 
 _MOST_SEQS = 32
@@ -67,6 +67,7 @@ def generate(
                 ignore_eos=ignore_eos,
                 stop_token_ids=stop_token_id or (),
             )
+            request = _single_request(prompts, form) if not json else None
             llm = _load(
                 model,
                 load_format=load_format,
@@ -76,8 +77,8 @@ def generate(
                 max_num_seqs=min(len(prompts), _MOST_SEQS) if max_num_seqs is None else max_num_seqs,
             )
             form.check_model(llm)
-        if len(prompts) == 1 and not json:
-            all_answered = stream_one(llm, prompts[0], form, params)
+        if request is not None:
+            all_answered = stream_one(llm, prompts[0], request, params)
         else:
             writer = ResultWriter(as_json=json, as_ids=llm.tokenizer is None)
             all_answered = answer_all(llm, prompts, form, params, writer)
@@ -108,13 +109,19 @@ def _load(
         )
 
 
-def stream_one(llm: "LLM", prompt: UserPrompt, form: PromptForm, params: SamplingParams) -> bool:
-    """Write the answer as it comes, then how fast it came; returns whether there was one."""
+def _single_request(prompts: list[UserPrompt], form: PromptForm) -> "Prompt | None":
+    """The only prompt as the engine takes it, or None if there are several. A bad one ends here, before a load."""
+    if len(prompts) > 1:
+        return None
     try:
-        request = form.engine_prompt(prompt.text)
+        return form.engine_prompt(prompts[0].text)
     except ValueError as error:
-        print_error(f"{prompt.place}: {error}")
-        return False
+        print_error(f"{prompts[0].place}: {error}")
+        raise typer.Exit(PROMPT_FAILED) from error
+
+
+def stream_one(llm: "LLM", prompt: UserPrompt, request: "Prompt", params: SamplingParams) -> bool:
+    """Write the answer as it comes, then how fast it came; returns whether there was one."""
     for output in llm.stream([request], params):  # a list, so that a refusal is an output like any other
         print(output.outputs[0].delta, end="", flush=True)
         if output.error is not None:

@@ -53,7 +53,10 @@ MinP = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(help="Seed of every prompt's draws. Without it each prompt has its own.", rich_help_panel=_SAMPLING),
+    typer.Option(
+        help="Seed of every prompt's draws. Without it each prompt has its own, the same ones in every run.",
+        rich_help_panel=_SAMPLING,
+    ),
 ]
 IgnoreEos = Annotated[
     bool, typer.Option("--ignore-eos", help="Go on after the model's end tokens.", rich_help_panel=_SAMPLING)

@@ -129,8 +129,7 @@ def test_text_is_on_stdout_before_the_next_piece_is_there(capsys):
             assert capsys.readouterr() == (delta, "")
 
     llm = SimpleNamespace(tokenizer=object(), stream=stream)
-    form = PromptForm(chat=False, system=None, token_ids=False)
-    assert stream_one(llm, UserPrompt("Hello", "prompt 1"), form, SamplingParams())
+    assert stream_one(llm, UserPrompt("Hello", "prompt 1"), "Hello", SamplingParams())
     expected = "3 prompt tokens, 5 output tokens, first after 0.500 s, then 2.0 tokens per second\n"
     assert capsys.readouterr() == ("\n", expected)
 
@@ -139,15 +138,14 @@ STREAM_ONE_AND_WAIT = """
 import sys
 from types import SimpleNamespace
 from jaxinfer.cli.generate import stream_one
-from jaxinfer.cli.prompts import PromptForm, UserPrompt
+from jaxinfer.cli.prompts import UserPrompt
 
 def stream(prompts, params):
     yield SimpleNamespace(outputs=[SimpleNamespace(delta="a")], error=None)
     sys.stdin.read()
     sys.exit()
 
-form = PromptForm(chat=False, system=None, token_ids=False)
-stream_one(SimpleNamespace(stream=stream), UserPrompt("Hello", "prompt 1"), form, None)
+stream_one(SimpleNamespace(stream=stream), UserPrompt("Hello", "prompt 1"), "Hello", None)
 """
 
 
@@ -563,3 +561,9 @@ def test_warnings_of_the_project_are_lines_on_stderr_and_no_handler_stays(capsys
             logging.getLogger("jaxinfer.loading").warning("the cache holds %d tokens", 7)
             logging.getLogger("jaxinfer.loading").info("not shown")
     assert capsys.readouterr().err == "warning: the cache holds 7 tokens\n" * 2
+
+
+def test_an_empty_single_prompt_is_refused_before_the_model_is_loaded():
+    result = jaxinfer("generate", "--model", "/nowhere", "--prompt", "")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "error: prompt 1: the prompt is empty; at least one token is needed\n"

@@ -43,8 +43,9 @@ def test_outputs_are_one_to_one_with_prompts_and_in_their_order(llm: LLM) -> Non
 
 def test_text_and_its_ids_give_the_same(llm: LLM) -> None:
     ids = llm.tokenizer.encode("Once upon a time")
-    by_text, by_ids = llm.generate(["Once upon a time", {"prompt_token_ids": ids}], greedy(10))
-    assert by_text.outputs[0].text == by_ids.outputs[0].text
+    prompts = ["Once upon a time", {"prompt_token_ids": ids}, {"prompt": "Once upon a time"}]
+    by_text, by_ids, by_dict = llm.generate(prompts, greedy(10))
+    assert by_text.outputs[0].text == by_ids.outputs[0].text == by_dict.outputs[0].text
     assert by_ids.prompt is None
 
 
@@ -102,11 +103,12 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
         6: (17, "it must be text, "),
         7: ({"prompt_token_ids": None}, "prompt is None; it must be a list"),
         8: ({"prompt_token_ids": 5}, "prompt is 5; it must be a list"),
+        12: ({"prompt": 5}, "prompt is 5; it must be text"),
         11: ({"prompt_token_ids": "12"}, "prompt_token_ids is '12'; it must be a list"),
         9: ("Lily \ud800 ran", "surrogate"),
         10: ({"messages": [{"role": "user", "content": "Hello"}]}, "template"),
     }
-    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(13)]
+    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(14)]
     outputs = llm.generate(prompts, greedy(5))
     good = text_of(llm, "Once upon a time", greedy(5))
     for i, output in enumerate(outputs):
