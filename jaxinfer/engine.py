@@ -134,8 +134,8 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Launch the next step, then take in the one before.
 
-        Ctrl-C loses nothing: the next call goes on from there. A step that cannot be launched ends its requests (finish
-        reason ``abort``), since what it left in the cache is unknown.
+        Ctrl-C loses nothing: the next call goes on from there. A step that cannot be launched or read ends its requests
+        (finish reason ``abort``), since what it left in the cache is unknown; the error is passed on.
 
         Returns:
             An output for each request that ended, and for each streaming one that got tokens.
@@ -160,14 +160,27 @@ class Engine:
             self._note_first_scheduled(batch)
             self._in_flight.append(self._runner.launch(batch))
         except BaseException:
-            aborted = [self.scheduler.abort(row.request.request_id) for row in batch.rows]
-            self._changed.extend(request for request in aborted if request is not None)
+            self._give_up(batch)
             raise
+
+    def _give_up(self, batch: Batch) -> None:
+        """End the unfinished requests of a step that failed."""
+        unfinished = [row.request for row in batch.rows if not row.request.is_finished]
+        for request in unfinished:
+            self.scheduler.abort(request.request_id)
+        self._changed.extend(unfinished)
 
     def _commit(self) -> None:
         """Take in the oldest step in flight."""
         step = self._in_flight[0]
-        token_ids = step.read()  # the long wait, and so the likely place of a Ctrl-C: the step is still there after it
+        try:
+            token_ids = (
+                step.read()
+            )  # the long wait, and so the likely place of a Ctrl-C, after which it can be read again
+        except Exception:  # the device failed: it would fail again
+            self._in_flight.popleft()
+            self._give_up(step.batch)
+            raise
         with interrupts_held():
             self._in_flight.popleft()
             changed = self.scheduler.commit(step.batch, token_ids)

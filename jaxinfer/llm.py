@@ -30,9 +30,13 @@ class TokensPrompt(TypedDict):
 
 
 class ChatPrompt(TypedDict):
-    """A conversation that the assistant is to go on with, through the model's chat template."""
+    """A conversation that the assistant is to go on with, through the model's chat template.
+
+    ``tools`` are JSON schemas of functions, for templates that know tools.
+    """
 
     messages: Sequence[Message]
+    tools: NotRequired[Sequence[Mapping[str, Any]] | None]
 
 
 Prompt = str | TextPrompt | TokensPrompt | ChatPrompt
@@ -131,12 +135,15 @@ class LLM:
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[RequestOutput]:
         """Answer a conversation, or each of several; short for ``generate`` with ``{"messages": [...]}``.
 
         Args:
             messages: a list of ``{"role": ..., "content": ...}``, or a list of such lists.
             sampling_params: as in ``generate``.
+            tools: of every conversation, as in ``ChatPrompt``.
 
         Raises:
             ValueError: as ``generate``; the model has no chat template, or the template refuses a single conversation.
@@ -144,8 +151,9 @@ class LLM:
         _check_list("messages", messages, "a list of messages, or a list of such lists")
         if messages and not isinstance(messages[0], Mapping):
             conversations = cast(Sequence[Sequence[Message]], messages)
-            return self.generate([{"messages": conversation} for conversation in conversations], sampling_params)
-        return self.generate({"messages": cast(Sequence[Message], messages)}, sampling_params)
+            prompts: list[Prompt] = [{"messages": conversation, "tools": tools} for conversation in conversations]
+            return self.generate(prompts, sampling_params)
+        return self.generate({"messages": cast(Sequence[Message], messages), "tools": tools}, sampling_params)
 
     def _run(self, call: "_Call", *, stream: bool) -> Iterator[tuple[int, RequestOutput]]:
         """(index of the prompt, output) as they come."""
@@ -191,7 +199,7 @@ class LLM:
             allowed = "text, {'prompt_token_ids': [...]} or {'messages': [...]}"
             raise ValueError(f"a prompt is {reprlib.repr(prompt)}; it must be {allowed}")
         if "messages" in given:
-            given = self._render(given["messages"])
+            given = self._render(given["messages"], given.get("tools"))
         text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
         if not isinstance(text, str | None):
             raise ValueError(f"prompt is {reprlib.repr(text)}; it must be text")
@@ -202,11 +210,11 @@ class LLM:
         else:
             self.engine.add_request(request_id, cast(Sequence[int], token_ids), params, prompt_text=text, stream=stream)
 
-    def _render(self, messages: Sequence[Message]) -> Mapping[str, Any]:
+    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
         """A conversation as ids. The template brings its own special tokens, so none is added to what it writes."""
         if self.tokenizer is None:
             raise ValueError("the model has no tokenizer, so it cannot chat; give token ids")
-        text = render_chat(self.tokenizer, messages)
+        text = render_chat(self.tokenizer, messages, tools=tools)
         return {"prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False), "prompt": text}
 
 

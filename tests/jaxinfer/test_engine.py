@@ -252,6 +252,21 @@ def test_a_step_that_cannot_be_launched_ends_its_requests_and_no_others(monkeypa
     assert_idle(engine)
 
 
+def test_a_step_that_cannot_be_read_ends_its_requests_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine(max_num_seqs=1)
+    engine.add_request("hit", [1, 2], greedy(5))
+    engine.add_request("waits", [3], greedy(5))
+    engine.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeStep, "read", lambda step: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.step()
+    outputs = finish(engine)
+    assert outputs["hit"].outputs[0].finish_reason == "abort"
+    assert outputs["waits"].outputs[0].token_ids == expected_tokens([3], 5)
+    assert_idle(engine)
+
+
 def test_text_that_cannot_be_made_ends_its_request_only() -> None:
     class Broken:
         text = ""
