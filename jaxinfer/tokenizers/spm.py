@@ -12,13 +12,15 @@ from jaxinfer.tokenizers.streams import WindowStream, incomplete_utf8_tail
 from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
+_NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"  # normalizer_spec (field 3, two bytes): add_dummy_prefix (field 3) is false
+
 
 class SentencePieceTokenizer:
     """A SentencePiece model with what the engine asks of one; see ``jaxinfer.tokenizers.protocol``.
 
     The library takes text literally: ``<s>`` in a prompt is three characters. Only without ``add_special_tokens``, for
-    text that a chat template wrote, do the spellings of control tokens become these tokens; the text between two of
-    them is then encoded on its own.
+    text that a chat template wrote, do the spellings of control tokens become these tokens. What comes after one of
+    them is then encoded as in the middle of a text: without the space that many vocabularies put before a text.
     """
 
     def __init__(
@@ -28,8 +30,14 @@ class SentencePieceTokenizer:
         add_bos: bool = True,
         chat_template: str | None = None,
     ) -> None:
-        """``add_bos``: BOS first, where the vocabulary has one."""
+        """``add_bos``: BOS first, where the vocabulary has one.
+
+        Raises:
+            RuntimeError: the library refuses the vocabulary without its space before a text, as it does where the
+                vocabulary brings texts to test itself by.
+        """
         self._processor = processor
+        self._inner = _without_dummy_prefix(processor)
         self._add_bos = add_bos
         self.vocab_size: int = processor.vocab_size()
         self.bos_token_id: int | None = processor.bos_id() if processor.bos_id() >= 0 else None
@@ -70,7 +78,10 @@ class SentencePieceTokenizer:
             return self._processor.encode(text)
         ids: list[int] = []
         for i, part in enumerate(self._control_pattern.split(text)):
-            ids += [self._control_ids[part]] if i % 2 else self._processor.encode(part)
+            if i % 2:
+                ids.append(self._control_ids[part])
+            else:
+                ids += (self._inner if i else self._processor).encode(part)
         return ids
 
     def _num_unsettled(self, held: Sequence[int]) -> int:
@@ -83,6 +94,16 @@ class SentencePieceTokenizer:
         return incomplete_utf8_tail(data)
 
 
+def _without_dummy_prefix(processor: sentencepiece.SentencePieceProcessor) -> sentencepiece.SentencePieceProcessor:
+    """The same vocabulary, which puts no space before a text.
+
+    In a protocol buffer, a message that comes once more is merged into the first. So the setting is changed by what
+    follows the model, without a library that reads such buffers.
+    """
+    model: bytes = processor.serialized_model_proto()
+    return sentencepiece.SentencePieceProcessor(model_proto=model + _NO_DUMMY_PREFIX)
+
+
 def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
     """Reads the SentencePiece model at ``path`` and the files beside it.
 
@@ -92,13 +113,13 @@ def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
     Raises:
         ValueError: a file cannot be read.
     """
+    side = read_side_files(path.parent)
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        return SentencePieceTokenizer(
+            processor,
+            add_bos=side.add_bos_token is not False,
+            chat_template=side.chat_template,
+        )
     except (RuntimeError, OSError) as error:
         raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error
-    side = read_side_files(path.parent)
-    return SentencePieceTokenizer(
-        processor,
-        add_bos=side.add_bos_token is not False,
-        chat_template=side.chat_template,
-    )

@@ -45,9 +45,41 @@ def test_what_the_vocabulary_says_of_itself(tokenizer):
 
 
 def test_chat_text_brings_its_control_tokens(tokenizer, library):
-    ids = tokenizer.encode("<s>Once upon</s><s>a time", add_special_tokens=False)
+    """A space after a control token is the text's own, and the only one: at a text's start the library adds its like."""
+    ids = tokenizer.encode("<s> Once upon</s><s> a time", add_special_tokens=False)
     assert ids == [BOS, *library.encode("Once upon"), EOS, BOS, *library.encode("a time")]
+
+
+@pytest.mark.parametrize("text", ["Once upon", " Once", "  two", "a\nb ", "\n\n", "é🎉", " ", "", "."])
+def test_after_a_control_token_text_is_as_in_the_middle(tokenizer, library, text):
+    """As after a newline, which this vocabulary writes as a byte and merges with nothing."""
+    after_newline = library.encode("\n" + text)[len(library.encode("\n")) :]
+    start = library.encode("Tom")
+    assert tokenizer.encode(f"<s>{text}", add_special_tokens=False) == [BOS, *after_newline]
+    assert tokenizer.encode(f"Tom</s>{text}<s>", add_special_tokens=False) == [*start, EOS, *after_newline, BOS]
+
+
+def test_without_a_control_token_chat_text_is_as_any(tokenizer, library):
     assert tokenizer.encode("Once", add_special_tokens=False) == library.encode("Once")
+
+
+def test_a_vocabulary_without_the_space_is_taken_as_it_is(tmp_path):
+    """Trained here: it has no newline, control tokens of its own, and settings that must stay."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["hello yellow", "low   owl", "hollow"] * 4),
+        model_prefix=str(tmp_path / "tokenizer"),
+        vocab_size=24,
+        model_type="bpe",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        control_symbols=["[A]", "[B]"],
+        minloglevel=2,
+    )
+    tokenizer = load_tokenizer(tmp_path)
+    library = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
+    a, b = library.piece_to_id(["[A]", "[B]"])
+    ids = tokenizer.encode("[A]hello  low[B] owl", add_special_tokens=False)
+    assert ids == [a, *library.encode("hello  low"), b, *library.encode(" owl")]
 
 
 def test_files_beside_it_are_read(folder, tmp_path, library):
