@@ -5,8 +5,8 @@ attributes that begin with an underscore, no changes to what it is given), knows
 that models' templates use (``allowed``), and ends within bounds (``budget``):
 
 - its source, which bounds what compiling it takes;
-- steps: rounds of loops, items that a filter goes through, calls (recursive macros included), filters, operators,
-  outputs; and the time that they take;
+- time, asked for at every step: rounds of loops, items that a filter goes through, calls (recursive macros included),
+  filters, operators, comparisons, outputs; the number of steps is not bounded, since it grows with the conversation;
 - the weight of every value on the way: characters, and items through all levels of nesting, so that one that is small
   in memory but endless when written out cannot be made; digits of whole numbers; and the sum of all that is built.
 

@@ -1,4 +1,4 @@
-"""What one rendering may take: steps, seconds, and the weight of what it builds.
+"""What one rendering may take: seconds, and the weight of what it builds.
 
 A value weighs its characters, and ``_ITEM_WEIGHT`` for each value that it consists of, through all levels of nesting
 and as often as it would be written out. Nothing in a template can change a value once it is made, so that a bound at
@@ -13,7 +13,6 @@ from typing import Any
 
 import jinja2
 
-MAX_STEPS = 200_000
 MAX_SECONDS = 5.0
 MAX_WEIGHT = 8 * 2**20
 MAX_BUILT = 2**28  # characters and items together, of all values that a rendering makes
@@ -28,7 +27,6 @@ class Budget:
     """Of one rendering. Every method raises ``TemplateError`` where a bound is passed."""
 
     def __init__(self) -> None:
-        self._num_steps = 0
         self._num_built = 0
         self._deadline = time.monotonic() + MAX_SECONDS
         # By id, which nothing else can take: the value itself is held with its weight.
@@ -46,15 +44,13 @@ class Budget:
         return weight
 
     def step(self) -> None:
-        self._num_steps += 1
-        if self._num_steps > MAX_STEPS:
-            raise jinja2.TemplateError(f"it takes more than {MAX_STEPS} steps")
-        self.in_time(None)
-
-    def in_time[T](self, value: T) -> T:
-        """``value``, if there is time left."""
+        """To be called between any two steps of a template: it ends where there is no time left."""
         if time.monotonic() > self._deadline:
             raise jinja2.TemplateError(f"it takes more than {MAX_SECONDS} seconds")
+
+    def in_time[T](self, value: T) -> T:
+        """``value``, which one step has made, if there is time left."""
+        self.step()
         return value
 
     def built(self, value: Any) -> Any:

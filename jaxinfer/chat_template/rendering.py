@@ -23,14 +23,15 @@ def render_chat(
     """The conversation as text, special tokens spelled out: encode it with ``add_special_tokens=False``.
 
     Args:
-        messages: dicts with ``role`` and ``content``, both text; other keys are handed to the template as they are.
+        messages: dicts with ``role`` and ``content``, both text; other keys are handed to the template as they are,
+            except those whose value is None: templates ask whether a key is there, and would write it as "None".
             ``content`` may be None or absent in a message that has ``tool_calls``.
         add_generation_prompt: end with what opens the assistant's turn.
         tools: JSON schemas of functions, for templates that know tools.
 
     Raises:
         ValueError: the model has no template; messages are not as above; the template has a syntax error, refuses the
-            messages (its own words are in the message), asks for what the sandbox forbids, or goes past the bounds.
+            messages (its own words are in the message), uses what is not allowed, or goes past the bounds.
     """
     if tokenizer.chat_template is None:
         raise ValueError("this model has no chat template; give it a prompt as text instead of messages")
@@ -38,9 +39,10 @@ def render_chat(
     try:
         environment = Sandbox()
         template = jinja2.Template.from_code(environment, _compiled(tokenizer.chat_template), environment.globals)
-        environment.budget.give([messages, tools])
+        given = [_without_none(message) for message in messages]
+        environment.budget.give([given, tools])
         pieces = template.generate(
-            messages=messages,
+            messages=given,
             tools=tools,
             documents=None,
             add_generation_prompt=add_generation_prompt,
@@ -48,6 +50,9 @@ def render_chat(
             eos_token=_spelling(tokenizer, tokenizer.eos_token_id),
         )
         return environment.concat(pieces)
+    except jinja2.TemplateAssertionError as error:
+        line, what = error.lineno, error.message
+        raise ValueError(f"the chat template uses something that is not allowed in line {line}: {what}") from error
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(f"the chat template has a syntax error in line {error.lineno}: {error.message}") from error
     except Exception as error:  # whatever Python raises inside the template is the template's fault
@@ -65,6 +70,10 @@ def _check_messages(messages: object) -> None:
         content = message.get("content")
         if not isinstance(content, str) and not (content is None and message.get("tool_calls")):
             raise ValueError(f"messages[{i}]['content'] is {content!r}; it must be text")
+
+
+def _without_none(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if value is not None}
 
 
 def _spelling(tokenizer: Tokenizer, token_id: int | None) -> str:

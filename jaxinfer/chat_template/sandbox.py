@@ -110,7 +110,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return not callable(value) or is_allowed_method(obj, attr)
 
     def wrap_str_format(self, value: Any) -> None:
-        """No text's ``format``: jinja's own wrapper, which comes before ``is_safe_attribute``, takes any width."""
+        """Not jinja's own wrapper of a text's ``format``, which takes any width: ``bounded_method`` has another."""
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         __self.budget.step()

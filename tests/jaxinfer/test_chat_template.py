@@ -3,6 +3,8 @@
 import json
 import time
 from dataclasses import dataclass
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,6 +80,22 @@ def test_smollm2_writes_what_transformers_writes():
         ("{% set x | upper %}a{% endset %}{{ x }}{% filter lower %}A{% endfilter %}", "Aa"),
         ("{{ dict(a=1) }}{% set j = joiner(',') %}{{ j() }}a{{ j() }}b", "{'a': 1}a,b"),
         ("{{ strftime_now('%d %B, %-d %%') | length > 8 }}", "True"),
+        ("{{ strftime_now(format='%Y') | length }}{{ ['a', 'b'] | join(d=', ') }}", "4a, b"),
+        ("{{ [1] | tojson(indent='  ') }}{{ [1] | tojson(indent=1) }}", "[\n  1\n][\n 1\n]"),
+        ("{{ none | map('upper') | list }}{{ none | select | list }}{{ none | reject('odd') | list }}", "[][][]"),
+        ("{{ none | selectattr('a') | list }}{{ none | rejectattr('a') | list }}{{ '' | list }}", "[][][]"),
+        ("{{ 'a {} {}'.format('b', 3) }}{{ '{1}{0}{1}'.format('a', 'b') }}", "a b 3bab"),
+        ("{{ '{{{x}}}{y_1}'.format(x=[1], y_1=none) }}{{ ('<{}>' | safe).format('&') }}", "{[1]}None<&>"),
+        ("{{ [1, 2.5] | sum }}{{ [{'n': 1}, {'n': 2}] | sum(attribute='n', start=4) }}{{ [] | sum }}", "3.570"),
+        (
+            "{{ 2.567 | round(2) }}{{ 2.1 | round(method='ceil') | int }}{{ 25.5 | round(-1, 'floor') | int }}",
+            "2.57320",
+        ),
+        (
+            "{% for role, group in messages | groupby('role') %}{{ role }}{{ group | length }}{% endfor %}"
+            "{{ (messages | groupby('role'))[0].grouper }}",
+            "user1user",
+        ),
     ],
 )
 def test_what_templates_use(template, text):
@@ -89,6 +107,15 @@ def test_tools_and_other_keys_reach_the_template():
     call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
     template = "{{ tools[0].function.name }}{{ messages[1].tool_calls[0].id }}{{ add_generation_prompt }}"
     assert render(template, [*HI, call], tools=tools, add_generation_prompt=False) == "f1False"
+
+
+def test_keys_without_a_value_are_not_there():
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": None}]}
+    template = "{% for m in messages %}{{ 'tool_calls' in m }}[{{ m.content }}]{{ m.name is defined }}{% endfor %}"
+    messages = [{"role": "user", "content": "hi", "tool_calls": None, "name": None}, call]
+    assert render(template, messages) == "False[hi]FalseTrue[]False"
+    assert render("{{ messages[0].tool_calls }}", [call]) == "[{'id': None}]"  # what is within a value is the caller's
+    assert call["content"] is None
 
 
 def test_a_model_without_bos_spells_none():
@@ -103,8 +130,8 @@ def test_eos_is_spelled_as_the_tokenizers_files_say(tmp_path):
 
 
 def test_renderings_do_not_share_state():
-    template = "{% for i in range(60000) %}{% endfor %}x"
-    assert [render(template) for _ in range(4)] == ["x"] * 4  # four times the steps of one are more than one may take
+    template = "{% set x = 'a' * 8000000 %}" * 10 + "x"
+    assert [render(template) for _ in range(4)] == ["x"] * 4  # four times as much is more than one may build
 
 
 @pytest.mark.parametrize(
@@ -121,7 +148,17 @@ def test_renderings_do_not_share_state():
         ("{{ missing.attribute }}", "'missing' is undefined"),
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{% for m in messages %}", "syntax error"),
-        ("{{ [1] | no_such_filter }}", "no_such_filter"),
+        (
+            "{{ [1] | no_such_filter }}",
+            "uses something that is not allowed in line 1: No filter named 'no_such_filter'",
+        ),
+        ("{{ ''.format.__self__.upper }}", "unsafe"),
+        ("{{ '{0.__class__}'.format(1) }}", "'{0.__class__}'"),
+        ("{{ '{a[b]}'.format(a={}) }}", "'{a[b]}'"),
+        ("{{ '{!r}'.format(1) }}", "'{!r}'"),
+        ("{{ '{:{}}'.format(1, 2) }}", "'{:{}}'"),
+        ("{{ '{} {}'.format(1) }}", "out of range"),
+        ("{{ '{:2}'.format_map({}) }}", "unsafe"),
         ("{{ 1 // 0 }}", "zero"),
     ],
 )
@@ -136,7 +173,8 @@ def test_what_is_forbidden_or_wrong_is_said(template, words):
     ("template", "name"),
     [
         ("{{ lipsum(100000) }}", "lipsum"),
-        ("{{ 1.5 | round(10 ** 8, 'ceil') }}", "round"),
+        ("{{ 1.5 | round(10 ** 8, 'ceil') }}", "100000000 digits"),
+        ("{{ 1 | round(-(10 ** 8)) }}", "-100000000 digits"),
         ("{{ [1] | slice(10 ** 9) | list }}", "slice"),
         ("{{ [1] | batch(10 ** 10, 'x') | list }}", "batch"),
         ("{{ 'a' | center(3 * 10 ** 9) }}", "center"),
@@ -155,6 +193,8 @@ def test_what_is_forbidden_or_wrong_is_said(template, words):
         ("{{ '%.3000000000f' % 1 }}", "%"),
         ("{{ strftime_now('%3000000000d') }}", "%3000000000d"),
         ("{{ messages | tojson(indent=10 ** 9) }}", "1000000000"),
+        ("{{ [[1]] | sum(start=[]) }}", "only numbers"),
+        ("{{ messages | tojson(indent=' ' * 1000) }}", "1000"),
         ("{{ 'a' | indent(10 ** 9, true) }}", "1000000000"),
         ("{% autoescape true %}{% endautoescape %}", "autoescape"),
     ],
@@ -167,6 +207,7 @@ def test_what_no_template_needs_is_unknown(template, name):
 
 
 DOUBLING = "{% set ns = namespace(x='aa', l=[1]) %}{% for i in range(60) %}BODY{% endfor %}"
+SOUGHT = "{% set x = 'ab' * 4000000 %}{% set y = 'ba' * 2000000 ~ 'c' %}"
 ENDLESS = {
     "nested loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
     "loop conditions": "{% set r = range(100000) | list %}{% for i in r if -1 in r %}{% endfor %}",
@@ -204,6 +245,9 @@ ENDLESS = {
     "a great set to strip": "{{ ('a' * 8000000).strip('b' * 4000000 + 'a') }}",
     "a great set to trim": "{{ ('a' * 8000000) | trim('b' * 4000000 + 'a') }}",
     "words": "{{ ('a-' * 4000000) | title }}",
+    "a great text in braces": "{{ ('{0}' * 1000000).format('b' * 1000000) }}",
+    "comparisons": SOUGHT + "{% set l = [" + "y in x, " * 3000 + "] %}",
+    "tests": SOUGHT + "{% set l = [" + "y is in x, " * 3000 + "] %}",
     "a great source": "{{ 1 }}" * 40000,
     "doubling by a filter": DOUBLING.replace("BODY", "{% set ns.x = ns.x | replace('a', 'aa') %}"),
 }
@@ -229,10 +273,13 @@ def test_what_would_not_end_is_ended(template, monkeypatch):
     ],
     ids=["rounds", "rounds passed over", "calls", "filters", "joints"],
 )
-def test_steps_are_counted(template, monkeypatch):
+def test_the_time_is_asked_for_at_every_step(template, monkeypatch):
+    """By a clock that goes on by a second whenever it is asked."""
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=count().__next__))
+    monkeypatch.setattr(budget, "MAX_SECONDS", 10_000)
     assert render(template) is not None
-    monkeypatch.setattr(budget, "MAX_STEPS", 50)
-    with pytest.raises(ValueError, match="more than 50 steps"):
+    monkeypatch.setattr(budget, "MAX_SECONDS", 50)
+    with pytest.raises(ValueError, match="more than 50 seconds"):
         render(template)
 
 
@@ -264,6 +311,10 @@ def test_a_long_conversation_is_within_the_bounds():
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% if loop.last %}.{% endif %}{% endfor %}"
     messages = [{"role": "user", "content": "word " * 200}] * 2_000
     assert len(render(template, messages)) == 2_000 * (6 + 999) + 1
+
+
+def test_quick_steps_may_be_many():
+    assert render("{% for i in range(90000) %}{% endfor %}" * 4 + "x") == "x"
 
 
 @pytest.mark.parametrize(

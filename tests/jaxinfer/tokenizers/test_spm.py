@@ -45,7 +45,7 @@ def test_what_the_vocabulary_says_of_itself(tokenizer):
 
 
 def test_chat_text_brings_its_control_tokens(tokenizer, library):
-    """A space after a control token is the text's own, and the only one: at a text's start the library adds its like."""
+    """A space after a control token is the text's own, and the only one; at a text's start, the library adds one."""
     ids = tokenizer.encode("<s> Once upon</s><s> a time", add_special_tokens=False)
     assert ids == [BOS, *library.encode("Once upon"), EOS, BOS, *library.encode("a time")]
 
