@@ -34,8 +34,8 @@ _ITERATING_FILTERS = [
 _TEXT_METHODS = {
     "capitalize", "casefold", "count", "endswith", "find", "format", "index", "isalnum", "isalpha", "isascii",
     "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "lower", "lstrip",
-    "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split",
-    "splitlines", "startswith", "strip", "swapcase", "title", "upper",
+    "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip",
+    "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper",
 }
 _MAPPING_METHODS = {"copy", "get", "items", "keys", "values"}
 _SEQUENCE_METHODS = {"copy", "count", "index"}
