@@ -168,7 +168,7 @@ def test_chat_needs_a_template(llm: LLM) -> None:
 
 def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -> None:
     """With a template that spells BOS: the ids are those of its text, and the answer reads on from it."""
-    template = "{{ bos_token }}{% for m in messages %}{{ m.content }} {% endfor %}{{ tools[0].name if tools }}"
+    template = "{{ bos_token }}{% for m in messages %} {{ m.content }}{% endfor %}{{ tools[0].name if tools }}"
     conversations = [
         [{"role": "user", "content": "Once upon"}],
         [{"role": "user"}],
@@ -181,12 +181,12 @@ def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -
         with pytest.raises(ValueError, match=r"\['content'\] is None"):
             llm.chat(conversations[1], greedy(5))
         streamed = "".join(output.outputs[0].delta for output in llm.stream({"messages": conversations[0]}, greedy(5)))
-        with_tools = llm.chat(conversations[:1], greedy(1), tools=[{"name": "a tool"}])
+        with_tools = llm.chat(conversations[:1], greedy(1), tools=[{"name": " a tool"}])
     finally:
         llm.tokenizer.chat_template = None
-    assert with_tools[0].prompt == "<s>Once upon a tool"
-    assert outputs[0].prompt == "<s>Once upon "
-    assert outputs[0].prompt_token_ids == llm.tokenizer.encode("Once upon ")
+    assert with_tools[0].prompt == "<s> Once upon a tool"
+    assert outputs[0].prompt == "<s> Once upon"
+    assert outputs[0].prompt_token_ids == llm.tokenizer.encode("Once upon")
     assert outputs[0].outputs[0].text == alone.outputs[0].text == streamed
     assert "['content'] is None" in outputs[1].error
     assert outputs[2].error is None
