@@ -35,6 +35,7 @@ ALLOWED = {
     "jaxinfer.detokenizer": ["jaxinfer.tokenizers.*"],
     "jaxinfer.chat_template.*": ["jaxinfer.chat_template.*", "jaxinfer.tokenizers.*"],
     "pallas_kernels.*": ["pallas_kernels.*"],
+    "jaxinfer.gpu_compile.*": ["jaxinfer.gpu_compile.*"],
     "jaxinfer.kv_cache": ["jaxinfer.config"],
     "jaxinfer.layers": ["jaxinfer.config", "jaxinfer.kv_cache", "pallas_kernels.*"],
     "jaxinfer.step_inputs": ["jaxinfer.config", "jaxinfer.sampling_params", "jaxinfer.request", "jaxinfer.scheduler"],
