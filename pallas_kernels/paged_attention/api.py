@@ -1,20 +1,31 @@
-"""The one entry to paged attention: checks what it is given and picks the implementation."""
+"""The entries to paged attention: they check what they are given and pick the implementation."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable
+from functools import cache as once
+from functools import partial
 from typing import Literal, get_args
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
+from pallas_kernels.device import Device, current_device
 from pallas_kernels.paged_attention import xla
+from pallas_kernels.paged_attention.configs import Config
+from pallas_kernels.paged_attention.layer_cache import LayerCache
+from pallas_kernels.paged_attention.pallas_gpu import launch
 
-Implementation = Literal["xla"]
+logger = logging.getLogger(__name__)
 
-_IMPLEMENTATIONS: Mapping[str, Callable[..., Array]] = {"xla": xla.paged_attention}
+Implementation = Literal["xla", "pallas"]
+
+_OLDEST_GPU = (8, 0)
+"""Compute capability from which the kernel's products and asynchronous copies exist."""
 
 
 def paged_attention(
     q: Float[Array, "N Q H D"],
-    kv_pages: Float[Array, "num_pages S 2 K D"],
+    cache: LayerCache,
     page_table: Int32[Array, "R P"],
     first_page: Int32[Array, "R"],
     block_row: Int32[Array, "N"],
@@ -24,6 +35,7 @@ def paged_attention(
     window: int | None,
     scale: float,
     implementation: Implementation | None = None,
+    config: Config | None = None,
 ) -> Float[Array, "N Q H D"]:
     """Causal attention of blocks of queries over the keys and values that a paged cache holds.
 
@@ -34,8 +46,7 @@ def paged_attention(
 
     Args:
         q: queries, rotary embedding applied; query head h reads kv head ``h // (H / K)``.
-        kv_pages: the cache of one layer, K at index 0 and V at index 1 of the third axis. What lies in slots that hold
-            no token is never read into the result, NaN included.
+        cache: of one layer. What lies in slots that hold no token is never read into the result, NaN included.
         page_table: for each row the ids of its pages. Entry j holds the positions from
             ``(first_page[row] + j) * S``; entries past the last token are not read into the result.
         first_page: for each row how many pages of its sequence left the table at the front (0 without a window).
@@ -44,24 +55,126 @@ def paged_attention(
         block_len: for each block how many queries it has, 0 to Q; the others are padding and give zeros.
         window: keys that a token attends to, or None for all.
         scale: factor of the scores, 1 / sqrt(D) as a rule.
-        implementation: which one computes it; None takes the platform's (there is one so far, for all).
+        implementation: ``xla`` runs anywhere; ``pallas`` is the GPU kernel, interpreted on a CPU (slowly, for tests);
+            None takes the device's, see ``pick_implementation``.
+        config: tile sizes of the GPU kernel; None takes those of the device.
 
     Returns:
         The attended values in ``q``'s dtype; scores and sums are float32 inside.
 
     Raises:
-        ValueError: heads that do not divide, head_dim unlike the cache's, a window below 1, an unknown implementation.
+        ValueError: heads that do not divide, head_dim unlike the cache's, a window below 1, an unknown implementation,
+            int8 pages without scales or scales without int8 pages.
+        NotImplementedError: ``implementation`` cannot take the shape.
     """
-    num_heads, num_kv_heads = q.shape[2], kv_pages.shape[3]
-    if num_heads % num_kv_heads:
-        raise ValueError(f"q has {num_heads} heads and the cache {num_kv_heads}; they must divide")
-    if q.shape[3] != kv_pages.shape[4]:
-        raise ValueError(f"q has head_dim {q.shape[3]} and the cache {kv_pages.shape[4]}")
+    _check(q.shape[2], q.shape[3], cache, window)
+    run: Callable[..., Array] = xla.paged_attention
+    if pick_implementation(implementation, head_dim=q.shape[3]) == "pallas":
+        run = partial(launch.paged_attention, config=config)
+    return run(q, cache, page_table, first_page, block_row, block_start, block_len, window=window, scale=scale)
+
+
+def decode_attention(
+    qkv: Float[Array, "T heads D"],
+    cache: LayerCache,
+    page_table: Int32[Array, "B P"],
+    first_page: Int32[Array, "B"],
+    position: Int32[Array, "B"],
+    cos: Float[Array, "T half_D"],
+    sin: Float[Array, "T half_D"],
+    *,
+    q_norm: Float[Array, "D"] | None = None,
+    k_norm: Float[Array, "D"] | None = None,
+    norm_eps: float = 0.0,
+    window: int | None,
+    scale: float,
+    implementation: Implementation | None = None,
+    config: Config | None = None,
+) -> tuple[Float[Array, "B H D"], LayerCache]:
+    """Decode rows from their projections to attended values: norm, rotate, put K and V into the cache, attend.
+
+    One operation, so that on a GPU it is one kernel.
+
+    Args:
+        qkv: H query heads, K key heads and K value heads of each token; the first B tokens are the decode rows, and
+            the others are not read.
+        cache: of one layer, with the earlier tokens of each row; to be donated, since it is updated in place.
+        page_table, first_page: as of ``paged_attention``; row b's newest token has a page already.
+        position: of each row's newest token, or -1 for a row that is padding: it gives zeros, and leaves alone every
+            page but the dummy page 0.
+        cos, sin: rotary angles of each token.
+        q_norm, k_norm: weights of the RMS norm of each query and key head; None where the model has none.
+        norm_eps: epsilon of that norm.
+        window, scale, implementation, config: as of ``paged_attention``.
+
+    Returns:
+        The attended values in ``qkv``'s dtype, and the cache with the newest tokens in it. With int8 pages the newest
+        token is attended to as the cache holds it, quantized, so that a later reader sees the same.
+
+    Raises:
+        ValueError: as ``paged_attention``; also fewer counters in ``cache.arrivals`` than rows.
+        NotImplementedError: ``implementation`` cannot take the shape.
+    """
+    num_rows, num_kv_heads = len(position), cache.pages.shape[3]
+    _check(qkv.shape[1] - 2 * num_kv_heads, qkv.shape[2], cache, window)
+    if len(cache.arrivals) < num_rows:
+        raise ValueError(f"the cache counts arrivals of {len(cache.arrivals)} rows, and there are {num_rows}")
+    run: Callable[..., tuple[Array, LayerCache]] = xla.decode_attention
+    if pick_implementation(implementation, head_dim=qkv.shape[2]) == "pallas":
+        run = partial(launch.decode_attention, config=config)
+    return run(
+        qkv,
+        cache,
+        page_table,
+        first_page,
+        position,
+        cos,
+        sin,
+        q_norm=q_norm,
+        k_norm=k_norm,
+        norm_eps=norm_eps,
+        window=window,
+        scale=scale,
+    )
+
+
+def pick_implementation(asked: Implementation | None, *, head_dim: int) -> Implementation:
+    """The implementation that runs: the one asked for; or on a GPU that it supports the kernel, and ``xla`` elsewhere.
+
+    What None stands for on a GPU is said once in the log.
+
+    Raises:
+        ValueError: there is no such implementation.
+    """
+    if asked is not None:
+        if asked not in get_args(Implementation):
+            raise ValueError(f"implementation is {asked!r}; known are {', '.join(get_args(Implementation))}")
+        return asked
+    return _pick_for(current_device(), head_dim)
+
+
+@once
+def _pick_for(device: Device, head_dim: int) -> Implementation:
+    if not device.is_gpu:
+        return "xla"
+    if device.compute_capability is not None and device.compute_capability < _OLDEST_GPU:
+        reason = f"the kernel needs compute capability {_OLDEST_GPU[0]}.{_OLDEST_GPU[1]}"
+    elif head_dim > launch.MAX_HEAD_DIM:
+        reason = f"the kernel takes a head_dim of at most {launch.MAX_HEAD_DIM}, and this is {head_dim}"
+    else:
+        logger.info("attention on %s: the GPU kernel", device.kind)
+        return "pallas"
+    logger.warning("attention on %s: the portable implementation, since %s", device.kind, reason)
+    return "xla"
+
+
+def _check(num_heads: int, head_dim: int, cache: LayerCache, window: int | None) -> None:
+    num_kv_heads = cache.pages.shape[3]
+    if num_heads < 1 or num_heads % num_kv_heads:
+        raise ValueError(f"there are {num_heads} query heads and the cache has {num_kv_heads}; they must divide")
+    if head_dim != cache.pages.shape[4]:
+        raise ValueError(f"the queries have head_dim {head_dim} and the cache {cache.pages.shape[4]}")
+    if (cache.pages.dtype == jnp.int8) != (cache.scales is not None):
+        raise ValueError(f"pages are {cache.pages.dtype.name}; int8 pages need scales, and others take none")
     if window is not None and window < 1:
         raise ValueError(f"window is {window}; it must be at least 1, or None for no window")
-    name = implementation or "xla"
-    if name not in _IMPLEMENTATIONS:
-        raise ValueError(f"implementation is {name!r}; known are {', '.join(get_args(Implementation))}")
-    return _IMPLEMENTATIONS[name](
-        q, kv_pages, page_table, first_page, block_row, block_start, block_len, window=window, scale=scale
-    )

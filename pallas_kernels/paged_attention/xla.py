@@ -13,6 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
+from pallas_kernels.norm import rms_norm
+from pallas_kernels.paged_attention.layer_cache import LayerCache, write
+from pallas_kernels.rotary import rotate
+
 _KEYS_PER_TILE = 128
 """Keys of one round of the loop: wide enough to fill a CPU's vectors, narrow enough to waste little at the end."""
 
@@ -22,7 +26,7 @@ _MASKED = -1e30
 
 def paged_attention(
     q: Float[Array, "N Q H D"],
-    kv_pages: Float[Array, "num_pages S 2 K D"],
+    cache: LayerCache,
     page_table: Int32[Array, "R P"],
     first_page: Int32[Array, "R"],
     block_row: Int32[Array, "N"],
@@ -33,7 +37,7 @@ def paged_attention(
     scale: float,
 ) -> Float[Array, "N Q H D"]:
     """See ``api.paged_attention``, which checks the arguments."""
-    page_size, _, num_kv_heads, head_dim = kv_pages.shape[1:]
+    page_size, _, num_kv_heads, head_dim = cache.pages.shape[1:]
     num_blocks, block_q, num_heads, _ = q.shape
     group = num_heads // num_kv_heads
     pages_per_tile = max(1, math.ceil(_KEYS_PER_TILE / page_size))
@@ -63,10 +67,10 @@ def paged_attention(
         visible = (key_pos[:, None, :] <= query_pos[:, :, None]) & query_valid[:, :, None]
         if window is not None:
             visible &= key_pos[:, None, :] > query_pos[:, :, None] - window
-        kv = kv_pages[pages].reshape(num_blocks, tile, 2, num_kv_heads, head_dim)
+        kv = _read(cache, pages).reshape(num_blocks, tile, 2, num_kv_heads, head_dim)
         # Slots that hold nothing may be NaN, and 0 x NaN is NaN: mask the values as well as the scores.
         written = (key_pos < end[:, None]) & (key_pos >= begin[:, None])
-        kv = jnp.where(written[:, :, None, None, None], kv, 0).astype(jnp.float32)
+        kv = jnp.where(written[:, :, None, None, None], kv, 0)
         return _online_softmax(state, q_rows, kv[:, :, 0], kv[:, :, 1], jnp.repeat(visible, group, axis=1))
 
     stat = (num_blocks, num_kv_heads, block_q * group, 1)
@@ -75,6 +79,44 @@ def paged_attention(
     out = total / jnp.where(weight > 0, weight, 1)  # a padded query saw no key: zero, not NaN
     out = out.reshape(num_blocks, num_kv_heads, block_q, group, head_dim).transpose(0, 2, 1, 3, 4)
     return out.reshape(q.shape).astype(q.dtype)
+
+
+def decode_attention(
+    qkv: Float[Array, "T heads D"],
+    cache: LayerCache,
+    page_table: Int32[Array, "B P"],
+    first_page: Int32[Array, "B"],
+    position: Int32[Array, "B"],
+    cos: Float[Array, "T half_D"],
+    sin: Float[Array, "T half_D"],
+    *,
+    q_norm: Float[Array, "D"] | None,
+    k_norm: Float[Array, "D"] | None,
+    norm_eps: float,
+    window: int | None,
+    scale: float,
+) -> tuple[Float[Array, "B H D"], LayerCache]:
+    """See ``api.decode_attention``, which checks the arguments."""
+    num_rows, num_kv_heads, page_size = len(position), cache.pages.shape[3], cache.pages.shape[1]
+    num_heads = qkv.shape[1] - 2 * num_kv_heads
+    q, k, v = jnp.split(qkv[:num_rows], [num_heads, num_heads + num_kv_heads], axis=1)
+    q = q if q_norm is None else rms_norm(q, q_norm, norm_eps)
+    k = k if k_norm is None else rms_norm(k, k_norm, norm_eps)
+    q, k = (rotate(x, cos[:num_rows], sin[:num_rows]) for x in (q, k))
+    row, block_len = jnp.arange(num_rows, dtype=jnp.int32), (position >= 0).astype(jnp.int32)
+    position = jnp.maximum(position, 0)
+    page = page_table[row, position // page_size - first_page]
+    cache = write(cache, k, v, jnp.where(block_len > 0, page, 0), position % page_size)
+    attended = paged_attention(
+        q[:, None], cache, page_table, first_page, row, position, block_len, window=window, scale=scale
+    )
+    return attended[:, 0], cache
+
+
+def _read(cache: LayerCache, pages: Int32[Array, "N P"]) -> Float[Array, "N P S 2 K D"]:
+    """K and V of whole pages, in float32."""
+    kv = cache.pages[pages].astype(jnp.float32)
+    return kv if cache.scales is None else kv * cache.scales[pages].astype(jnp.float32)[..., None]
 
 
 def _online_softmax(

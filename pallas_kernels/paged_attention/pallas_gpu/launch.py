@@ -1,0 +1,190 @@
+"""Launches of the GPU kernel: what each array is for, what is written in place, and how many programs run."""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jaxtyping import Array, Float, Int32
+
+from pallas_kernels.device import current_device
+from pallas_kernels.paged_attention.configs import Config, Problem, find_config
+from pallas_kernels.paged_attention.layer_cache import LayerCache
+from pallas_kernels.paged_attention.pallas_gpu.attend import attend
+from pallas_kernels.paged_attention.pallas_gpu.merge import merge
+from pallas_kernels.paged_attention.pallas_gpu.operands import Blocks, Geometry, Inputs, NewTokens, Outputs, Partials
+
+MAX_HEAD_DIM = 256
+
+# jax warns at every lowering that this backend will be removed. That is known: its successor will come beside it,
+# behind the same api, and until then pyproject.toml caps jax.
+warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+
+
+def paged_attention(
+    q: Float[Array, "N Q H D"],
+    cache: LayerCache,
+    page_table: Int32[Array, "R P"],
+    first_page: Int32[Array, "R"],
+    block_row: Int32[Array, "N"],
+    block_start: Int32[Array, "N"],
+    block_len: Int32[Array, "N"],
+    *,
+    window: int | None,
+    scale: float,
+    config: Config | None,
+) -> Float[Array, "N Q H D"]:
+    """See ``api.paged_attention``, which checks the arguments."""
+    geometry = _geometry(q.shape, q.dtype, cache, window=window, scale=scale, config=config)
+    arrivals = None
+    if _counts_shares(geometry.config):
+        arrivals = jnp.zeros((q.shape[0] * geometry.tiles_per_block, geometry.num_kv_heads), jnp.int32)
+    blocks = Blocks(first_page, block_start, block_row, block_len)
+    inputs = Inputs(q, blocks, page_table, cache.pages, cache.scales, arrivals)
+    return _launch(inputs, jax.ShapeDtypeStruct(q.shape, q.dtype), geometry, appends=False)[0]
+
+
+def decode_attention(
+    qkv: Float[Array, "T heads D"],
+    cache: LayerCache,
+    page_table: Int32[Array, "B P"],
+    first_page: Int32[Array, "B"],
+    position: Int32[Array, "B"],
+    cos: Float[Array, "T half_D"],
+    sin: Float[Array, "T half_D"],
+    *,
+    q_norm: Float[Array, "D"] | None,
+    k_norm: Float[Array, "D"] | None,
+    norm_eps: float,
+    window: int | None,
+    scale: float,
+    config: Config | None,
+) -> tuple[Float[Array, "B H D"], LayerCache]:
+    """See ``api.decode_attention``, which checks the arguments.
+
+    Raises:
+        NotImplementedError: the group does not fit one tile of rows.
+    """
+    num_rows, num_heads = len(position), qkv.shape[1] - 2 * cache.pages.shape[3]
+    shape = (num_rows, 1, num_heads, qkv.shape[2])
+    geometry = _geometry(shape, qkv.dtype, cache, window=window, scale=scale, config=config, norm_eps=norm_eps)
+    if geometry.tiles_per_block > 1:
+        raise NotImplementedError(
+            f"block_rows is {geometry.config.block_rows} and {geometry.group} query heads share a kv head; "
+            "decode rows need them in one tile"
+        )
+    arrivals = cache.arrivals if _counts_shares(geometry.config) else None
+    inputs = Inputs(
+        NewTokens(qkv, cos, sin, q_norm, k_norm),
+        Blocks(first_page, position, None, None),
+        page_table,
+        cache.pages,
+        cache.scales,
+        arrivals,
+    )
+    attended, outputs = _launch(inputs, jax.ShapeDtypeStruct(shape, qkv.dtype), geometry, appends=True)
+    arrivals = cache.arrivals if outputs.arrivals is None else outputs.arrivals
+    return attended.reshape(num_rows, num_heads, -1), LayerCache(outputs.pages, outputs.scales, arrivals)
+
+
+def _geometry(
+    q_shape: tuple[int, ...],
+    dtype: jnp.dtype,
+    cache: LayerCache,
+    *,
+    window: int | None,
+    scale: float,
+    config: Config | None,
+    norm_eps: float = 0.0,
+) -> Geometry:
+    num_blocks, block_q, num_heads, head_dim = q_shape
+    page_size, _, num_kv_heads, _ = cache.pages.shape[1:]
+    if head_dim > MAX_HEAD_DIM:
+        raise NotImplementedError(f"head_dim is {head_dim}; the GPU kernel takes at most {MAX_HEAD_DIM}")
+    device = current_device()
+    if config is None:
+        problem = Problem(
+            num_blocks=num_blocks,
+            block_q=block_q,
+            num_kv_heads=num_kv_heads,
+            group=num_heads // num_kv_heads,
+            head_dim=head_dim,
+            dtype=dtype.name,
+            kv_dtype=cache.pages.dtype.name,
+        )
+        config = find_config(problem, device)
+    return Geometry(
+        block_q=block_q,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        page_size=page_size,
+        window=window,
+        scale=scale,
+        norm_eps=norm_eps,
+        config=config,
+        interpret=not device.is_gpu,
+    )
+
+
+def _counts_shares(config: Config) -> bool:
+    return config.num_splits > 1 and config.combine == "last_split"
+
+
+def _launch(
+    inputs: Inputs, attended: jax.ShapeDtypeStruct, geometry: Geometry, *, appends: bool
+) -> tuple[Array, Outputs]:
+    """Run the kernel, and a second one if that is to merge; returns what was attended, and what else was written."""
+    config = geometry.config
+    tiles = (attended.shape[0] * geometry.tiles_per_block, geometry.num_kv_heads)
+    merges_apart = config.num_splits > 1 and config.combine == "second_kernel"
+    shapes = Outputs(
+        attended=None if merges_apart else attended,
+        partials=_partials((*tiles, config.num_splits), geometry) if config.num_splits > 1 else None,
+        pages=inputs.pages if appends else None,
+        scales=inputs.scales if appends else None,
+        arrivals=inputs.arrivals,
+    )
+    body = functools.partial(attend, geometry=geometry)
+    outputs: Outputs = _call(
+        body, (*tiles, config.num_splits), geometry, shapes, inputs, aliases=_aliases(inputs, shapes)
+    )
+    if not merges_apart:
+        return outputs.attended, outputs
+    body = functools.partial(merge, geometry=geometry)
+    return _call(body, (*tiles, 1), geometry, attended, inputs.blocks, outputs.partials), outputs
+
+
+def _partials(shares: tuple[int, int, int], geometry: Geometry) -> Partials:
+    rows = min(geometry.config.block_rows, geometry.block_q * geometry.group)
+    stat = jax.ShapeDtypeStruct((*shares, rows), jnp.float32)
+    return Partials(jax.ShapeDtypeStruct((*shares, rows, geometry.head_dim), jnp.float32), stat, stat)
+
+
+def _aliases(inputs: Inputs, outputs: Outputs) -> dict[int, int]:
+    """For each array that both have its index among the inputs and among the outputs."""
+    paths = [[path for path, _ in jax.tree_util.tree_leaves_with_path(tree)] for tree in (inputs, outputs)]
+    return {paths[0].index(path): place for place, path in enumerate(paths[1]) if path in paths[0]}
+
+
+def _call(
+    body: Callable[..., None],
+    grid: tuple[int, int, int],
+    geometry: Geometry,
+    shapes: Any,
+    *operands: Any,
+    aliases: dict[int, int] | None = None,
+) -> Any:
+    config = geometry.config
+    return pl.pallas_call(
+        body,
+        grid=grid,
+        out_shape=jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shapes),
+        input_output_aliases=aliases or {},
+        interpret=geometry.interpret,
+        compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=config.num_stages),
+    )(*operands)
