@@ -1,25 +1,24 @@
 """Compile a function for a GPU that is not there, and say what came out.
 
 XLA's CUDA compiler runs on any machine: it needs a description of the GPU, not the GPU. What it cannot do without one
-is to try GEMMs out, so nothing here says how fast a program is; it says that it compiles, what it launches, what it
-copies and what memory it needs.
+is try GEMMs out and choose, so nothing here says how fast a program is: it says that it compiles, what it launches,
+what it copies and what memory it needs. The numbers come from the compiler's dump, since no interface of JAX has them;
+the dump is asked for with the one compilation, so no environment variable is needed and many may follow each other.
 """
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, SingleDeviceSharding, use_abstract_mesh
 
-from jaxinfer.gpu_compile.dump import read_dump
-from jaxinfer.gpu_compile.ptxas import INSTALL
+from jaxinfer.gpu_compile.dump import Dump
 from jaxinfer.gpu_compile.report import ProgramReport
 from jaxinfer.gpu_compile.targets import GpuTarget
+from jaxinfer.gpu_compile.toolchain import compile_only_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,60 +29,50 @@ class GpuProgram:
     report: ProgramReport
 
 
-def compile_for(target: GpuTarget, function: Any, *arguments: Any, **keywords: Any) -> GpuProgram:
-    """Compile ``function`` for ``target`` as a call with these arguments would.
+def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> GpuProgram:
+    """Compile ``function`` for ``target``, as a call with these arguments would on a machine that has one.
 
-    The first call in a process sets ``jax_platforms`` to "cpu" if it is not set: else JAX looks for a GPU, and without
-    one refuses to load the compiler.
+    While it is traced and lowered, ``jax.sharding.get_abstract_mesh().abstract_device`` holds the GPU's device kind and
+    number of cores, for code that wants to know which GPU it is compiled for. A persistent compilation cache, where
+    one is set, is of no use to such a program.
+
+    The first call of a process sets ``jax_platforms`` to "cpu" if it is not set, so what the process runs itself runs
+    on the CPU.
 
     Args:
         target: the GPU.
-        function: what ``jax.jit`` returned; what it donates and what is static was said there. Another callable is
-            jitted without either. While it is traced, ``jax.sharding.get_abstract_mesh().abstract_device`` tells code
-            that wants to know which device it is compiled for.
-        arguments, keywords: pytrees with arrays or ``jax.ShapeDtypeStruct`` as leaves; of arrays only shape and dtype
-            are used. Static arguments are passed as they are.
+        function: what ``jax.jit`` returned, which has settled what is donated and what is static; anything else is
+            jitted without either.
+        arguments, keywords: pytrees whose leaves are arrays or ``jax.ShapeDtypeStruct``; of arrays only shape and
+            dtype count. Numbers and static arguments are passed on as they are.
 
     Raises:
         ModuleNotFoundError: the compiler is not installed; the message says how to install it.
-        RuntimeError: JAX was already started in a way that leaves its CUDA compiler out.
+        RuntimeError: JAX was already started in such a way that it left the compiler out.
+        jax.errors.JaxRuntimeError: the program does not compile: a kernel needs more shared memory than the GPU has,
+            say. What ``function`` raises while it is traced passes through as well.
     """
-    device = _device(target)
-    place = SingleDeviceSharding(device)
-    jitted = function if hasattr(function, "trace") else jax.jit(function)
-    arguments, keywords = jax.tree.map(lambda leaf: _abstract(leaf, place), (arguments, keywords))
+    device = compile_only_device(target)
+    jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
+    arguments, keywords = _placed((arguments, keywords), device)
     with use_abstract_mesh(_mesh(target)), tempfile.TemporaryDirectory() as folder:
         traced = jitted.trace(*arguments, **keywords)
+        # Only from here on: what a function computes while it is traced still runs on the CPU.
         with jax.default_device(device):
             lowered = traced.lower(lowering_platforms=("cuda",))
+        # "ptx" alone: with ".*" the dump also holds every step of every kernel's compilation and takes its time.
         compiled = lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_emitter_re": "ptx"})
-        report = _report(target, compiled, Path(folder))
-    return GpuProgram(compiled=compiled, report=report)
+        return GpuProgram(compiled=compiled, report=_report(target, compiled, Dump(Path(folder))))
 
 
-def _abstract(leaf: Any, place: SingleDeviceSharding) -> Any:
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
-    return leaf
+def _placed(tree: Any, device: jax.Device) -> Any:
+    place = SingleDeviceSharding(device)
 
+    def on_device(leaf: Any) -> Any:
+        is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place) if is_array else leaf
 
-def _report(target: GpuTarget, compiled: jax.stages.Compiled, folder: Path) -> ProgramReport:
-    dump = read_dump(folder)
-    memory = compiled.memory_analysis()
-    assert memory is not None, "XLA's GPU compiler always says what memory a program needs"
-    return ProgramReport(
-        target=target.name,
-        kernels=dump.kernels(target.architecture),
-        copies=dump.copies(),
-        num_memsets=dump.num_memsets,
-        num_command_buffers=dump.num_command_buffers,
-        num_outside_command_buffers=dump.num_outside_command_buffers,
-        argument_bytes=memory.argument_size_in_bytes,
-        output_bytes=memory.output_size_in_bytes,
-        alias_bytes=memory.alias_size_in_bytes,
-        temporary_bytes=memory.temp_size_in_bytes,
-        hlo=dump.hlo_text,
-    )
+    return jax.tree.map(on_device, tree)
 
 
 def _mesh(target: GpuTarget) -> AbstractMesh:
@@ -91,17 +80,19 @@ def _mesh(target: GpuTarget) -> AbstractMesh:
     return AbstractMesh((1,), ("x",), axis_types=(AxisType.Auto,), abstract_device=device)
 
 
-@cache
-def _device(target: GpuTarget) -> jax.Device:
-    if not any(find_spec(f"jax_plugins.{name}") for name in ("xla_cuda12", "xla_cuda13") if find_spec("jax_plugins")):
-        raise ModuleNotFoundError(f"the CUDA compiler of JAX is not installed: {INSTALL}")
-    if not jax.config.jax_platforms:
-        jax.config.update("jax_platforms", "cpu")
-    try:
-        topology = topologies.get_topology_desc(target.name, "cuda", target_config=target.config_text, topology="1x1x1")
-    except NotImplementedError as error:
-        raise RuntimeError(
-            "JAX was started without its CUDA compiler: set JAX_PLATFORMS=cpu in the environment, or compile before "
-            "any other use of JAX"
-        ) from error
-    return topology.devices[0]
+def _report(target: GpuTarget, compiled: jax.stages.Compiled, dump: Dump) -> ProgramReport:
+    memory = compiled.memory_analysis()
+    assert memory is not None, "XLA's GPU compiler always says what memory a program needs"
+    return ProgramReport(
+        target=target.name,
+        kernels=tuple(dump.kernels(target.architecture)),
+        copies=tuple(dump.copies()),
+        num_memsets=dump.num_memsets,
+        num_command_buffers=dump.num_command_buffers,
+        num_outside_command_buffers=dump.num_outside_command_buffers,
+        argument_bytes=memory.argument_size_in_bytes,
+        output_bytes=memory.output_size_in_bytes,
+        alias_bytes=memory.alias_size_in_bytes,
+        temporary_bytes=memory.temp_size_in_bytes,
+        hlo=dump.hlo.text,
+    )

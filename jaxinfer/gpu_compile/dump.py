@@ -1,122 +1,108 @@
-"""What XLA leaves in its dump folder for one program, put together into kernels and copies."""
+"""What XLA leaves in its dump folder for one program, put together into kernels and copies.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+Three lists tell one story: the thunks say what is launched and in which order, the HLO says what a launch computes, the
+PTX says with which code. The thunk's number leads to the HLO instruction, the kernel's name to the PTX.
+"""
+
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from jaxinfer.gpu_compile import hlo
+from jaxinfer.gpu_compile.hlo import Instruction, Module
 from jaxinfer.gpu_compile.ptxas import assemble, kernel_name
 from jaxinfer.gpu_compile.report import CopyReport, KernelKind, KernelReport
-from jaxinfer.gpu_compile.thunks import CONTAINERS, Thunk, parse_instructions, parse_thunks
+from jaxinfer.gpu_compile.thunks import Thunk, parse_instruction_names, parse_thunks
 
-_MEMSETS = frozenset({"kMemzero", "kMemset32BitValue"})
 _PALLAS_TARGET = "__gpu$xla.gpu.triton"
+_MEMCPY = "kCopy"
+_MEMSETS = frozenset({"kMemset32BitValue", "kMemzero"})
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dump:
     """The dump of one program.
 
-    Attributes:
-        thunks: every step, containers too, in order of launch.
-        instructions: the HLO instruction of a thunk, by the thunk's id.
-        hlo: the instructions of the optimized module by name.
-        hlo_text: its text.
-        ptx: the PTX of each kernel by name.
+    Args:
+        folder: what XLA wrote for one program, with ``xla_dump_emitter_re=ptx``.
+
+    Raises:
+        ValueError: a file is missing, or the folder holds several programs.
     """
 
-    thunks: tuple[Thunk, ...]
-    instructions: Mapping[int, str]
-    hlo: Mapping[str, hlo.Instruction]
-    hlo_text: str
-    ptx: Mapping[str, str]
+    def __init__(self, folder: Path) -> None:
+        thunks = _only(folder, "*.thunk_sequence.txt")
+        # Written only where the passes changed something: where they made a command buffer.
+        final = thunks.with_name(thunks.name.replace(".thunk_sequence.", ".thunk_sequence_after_thunk_passes."))
+        self.thunks = parse_thunks((final if final.is_file() else thunks).read_text())
+        self.hlo = Module(_only(folder, "*_gpu_after_optimizations.txt").read_text())
+        self._names = parse_instruction_names(_only(folder, "*.thunk_metadata.txt").read_text())
+        self._ptx = _read_ptx(folder)
 
     @property
     def launches(self) -> tuple[Thunk, ...]:
-        """The thunks that do something on the device."""
-        return tuple(thunk for thunk in self.thunks if thunk.kind not in CONTAINERS)
-
-    @property
-    def num_command_buffers(self) -> int:
-        """CUDA graphs."""
-        return sum(thunk.kind == "kCommandBuffer" for thunk in self.thunks)
-
-    @property
-    def num_outside_command_buffers(self) -> int:
-        """Launches that are in no CUDA graph."""
-        return sum(all(parent.kind != "kCommandBuffer" for parent in thunk.parents) for thunk in self.launches)
+        """The thunks that do something on the device, in order."""
+        return tuple(thunk for thunk in self.thunks if not thunk.is_container)
 
     @property
     def num_memsets(self) -> int:
         """Fills with a constant."""
         return sum(thunk.kind in _MEMSETS for thunk in self.launches)
 
-    def copies(self) -> tuple[CopyReport, ...]:
-        """The copies, in order of launch."""
-        return tuple(self._copy(thunk) for thunk in self.launches if thunk.kind == "kCopy")
+    @property
+    def num_command_buffers(self) -> int:
+        """CUDA graphs."""
+        return sum(thunk.is_command_buffer for thunk in self.thunks)
 
-    def kernels(self, architecture: str) -> tuple[KernelReport, ...]:
-        """The kernels, in order of launch; ``architecture`` is ptxas's name of the GPU."""
-        others = _MEMSETS | {"kCopy"}
-        return tuple(self._kernel(thunk, architecture) for thunk in self.launches if thunk.kind not in others)
+    @property
+    def num_outside_command_buffers(self) -> int:
+        """Launches that are in no CUDA graph."""
+        return sum(not any(parent.is_command_buffer for parent in thunk.parents) for thunk in self.launches)
 
-    def _instruction_of(self, thunk: Thunk) -> str:
-        # A thunk inside a sliced fusion has no instruction of its own: it is the fusion's.
-        found = [self.instructions[step.id] for step in (*thunk.parents, thunk) if step.id in self.instructions]
-        return found[-1] if found else ""
+    def kernels(self, architecture: str) -> Iterator[KernelReport]:
+        """The kernels in order of launch; ``architecture`` is what ptxas calls the GPU."""
+        for thunk in self.launches:
+            if thunk.kind != _MEMCPY and thunk.kind not in _MEMSETS:
+                yield self._kernel(thunk, architecture)
 
-    def _copy(self, thunk: Thunk) -> CopyReport:
-        instruction = self.hlo[self._instruction_of(thunk)]
-        return CopyReport(
-            instruction=instruction.name,
-            shape=instruction.shape,
-            num_bytes=instruction.num_bytes,
-            is_slice=any(parent.kind.startswith("kDynamicSlice") for parent in thunk.parents),
-        )
+    def copies(self) -> Iterator[CopyReport]:
+        """The copies in order of launch."""
+        for thunk in self.launches:
+            is_memcpy = thunk.kind == _MEMCPY
+            instruction = self._instruction(thunk)
+            if is_memcpy or (thunk.launch is not None and self.hlo.only_copies(instruction)):
+                for written in self.hlo.written(instruction):
+                    yield CopyReport(
+                        instruction=instruction.name,
+                        shape=written.shape,
+                        num_bytes=written.num_bytes,
+                        by_kernel=not is_memcpy,
+                    )
 
     def _kernel(self, thunk: Thunk, architecture: str) -> KernelReport:
-        instruction = self._instruction_of(thunk)
+        instruction = self._instruction(thunk)
         launch = thunk.launch
         if launch is None:
-            return KernelReport(
-                name=instruction,
-                kind=KernelKind.LIBRARY,
-                instruction=instruction,
-                grid=None,
-                threads=None,
-                dynamic_shared_bytes=None,
-                code=None,
-            )
-        is_pallas = self.hlo[instruction].call_target == _PALLAS_TARGET
+            return KernelReport(name=instruction.name, kind=KernelKind.LIBRARY, instruction=instruction.name)
+        is_pallas = any(each.call_target == _PALLAS_TARGET for each in self.hlo.body(instruction))
         return KernelReport(
             name=launch.name,
             kind=KernelKind.PALLAS if is_pallas else KernelKind.XLA,
-            instruction=instruction,
+            instruction=instruction.name,
             grid=launch.grid,
             threads=launch.threads,
             dynamic_shared_bytes=launch.shared_bytes,
-            code=assemble(self.ptx[launch.name], architecture),
+            code=assemble(self._ptx[launch.name], architecture),
         )
 
+    def _instruction(self, thunk: Thunk) -> Instruction:
+        # What a fusion of a slice is made of has no name of its own: the fusion's counts.
+        return self.hlo[
+            next(self._names[each.id] for each in (thunk, *reversed(thunk.parents)) if each.id in self._names)
+        ]
 
-def read_dump(folder: Path) -> Dump:
-    """Read the dump that XLA left in ``folder``, which holds one program.
 
-    Raises:
-        ValueError: a file is missing, or the folder holds several programs.
-    """
-    thunks = _only(folder, "*.thunk_sequence.txt")
-    # Written only where the passes changed something, that is, formed a command buffer.
-    final = thunks.with_name(thunks.name.replace(".thunk_sequence.", ".thunk_sequence_after_thunk_passes."))
-    hlo_text = _only(folder, "*_gpu_after_optimizations.txt").read_text()
-    texts = [path.read_text() for path in folder.glob("*.ptx")]
-    return Dump(
-        thunks=parse_thunks((final if final.is_file() else thunks).read_text()),
-        instructions=parse_instructions(_only(folder, "*.thunk_metadata.txt").read_text()),
-        hlo=hlo.parse_instructions(hlo_text),
-        hlo_text=hlo_text,
-        ptx={name: text for text in texts if (name := kernel_name(text))},
-    )
+def _read_ptx(folder: Path) -> Mapping[str, str]:
+    texts = (path.read_text() for path in folder.glob("*.ptx"))
+    # A file without a kernel holds the program's constants.
+    return {name: text for text in texts if (name := kernel_name(text)) is not None}
 
 
 def _only(folder: Path, pattern: str) -> Path:

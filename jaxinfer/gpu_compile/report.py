@@ -1,6 +1,7 @@
 """What a program compiled for a GPU is made of: the numbers that can be known before any GPU has run it."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -30,7 +31,7 @@ class KernelCode:
     spill_store_bytes: int
     spill_load_bytes: int
     static_shared_bytes: int
-    ptx: str
+    ptx: str = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +51,10 @@ class KernelReport:
     name: str
     kind: KernelKind
     instruction: str
-    grid: tuple[int, int, int] | None
-    threads: tuple[int, int, int] | None
-    dynamic_shared_bytes: int | None
-    code: KernelCode | None
+    grid: tuple[int, int, int] | None = None
+    threads: tuple[int, int, int] | None = None
+    dynamic_shared_bytes: int | None = None
+    code: KernelCode | None = None
 
     @property
     def num_threads(self) -> int:
@@ -74,19 +75,20 @@ class KernelReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CopyReport:
-    """One copy from device memory to device memory.
+    """One array that is written elsewhere, or in another order, without anything being computed.
 
     Attributes:
-        instruction: the HLO instruction; one that updates a slice by a copy is the fusion that holds it.
-        shape: of what the instruction yields, as HLO writes it ("bf16[10,1024]").
-        num_bytes: of that array: an upper bound where only a slice is copied.
-        is_slice: the copy fills a part of the array, the rest stays where it is.
+        instruction: the HLO instruction that does it.
+        shape: of what is written, as HLO writes it ("bf16[10,1024]"): the slice where only a slice is written.
+        num_bytes: of what is written. Where an instruction that computes copies its input first (a sort does), this
+            is the size of its results, which is an upper bound.
+        by_kernel: a kernel does it (a transpose, say), which is among the program's kernels too; else it is a memcpy.
     """
 
     instruction: str
     shape: str
     num_bytes: int
-    is_slice: bool
+    by_kernel: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +100,11 @@ class ProgramReport:
     Attributes:
         target: name of the GPU that it was compiled for.
         kernels: every launch, in the order in which they are launched.
-        copies: arrays that XLA copies.
+        copies: arrays that are copied, in the order of launch; a kernel that also computes is not among them.
         num_memsets: fills with a constant.
-        num_command_buffers: CUDA graphs; a program that is one graph from end to end has 1.
-        num_outside_command_buffers: kernels, copies and memsets that are launched one by one instead.
+        num_command_buffers: CUDA graphs. XLA makes none of fewer than five launches.
+        num_outside_command_buffers: kernels, copies and memsets that are launched one by one; 0 in a program that is
+            one graph from end to end.
         argument_bytes, output_bytes: of the arguments and results, padding included.
         alias_bytes: of the results that reuse a donated argument's memory.
         temporary_bytes: scratch memory while the program runs.
@@ -118,8 +121,11 @@ class ProgramReport:
     output_bytes: int
     alias_bytes: int
     temporary_bytes: int
-    hlo: str
+    hlo: str = field(repr=False)
 
     def kernels_named(self, name: str) -> tuple[KernelReport, ...]:
-        """The launches of the kernel ``name``, in order; empty if there is none."""
-        return tuple(kernel for kernel in self.kernels if kernel.name == name)
+        """The launches of the kernel ``name``, in order; empty if there is none.
+
+        Different kernels that were given one name count all: XLA calls the second ``name__1``.
+        """
+        return tuple(kernel for kernel in self.kernels if re.sub(r"__\d+$", "", kernel.name) == name)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-CONTAINERS = frozenset(
+_CONTAINERS = frozenset(
     {
         "kAsyncDone",
         "kAsyncStart",
@@ -24,7 +24,6 @@ CONTAINERS = frozenset(
         "kWhile",
     }
 )
-"""Kinds that launch nothing themselves."""
 
 _LINE = re.compile(r"^(?P<indent> *)(?P<id>\d+): (?P<kind>k\w+)\s*\[[^\]]*\](?P<rest>.*)$")
 _LAUNCH = re.compile(
@@ -60,6 +59,16 @@ class Thunk:
     launch: Launch | None
     parents: tuple["Thunk", ...]
 
+    @property
+    def is_container(self) -> bool:
+        """Whether it launches nothing itself."""
+        return self.kind in _CONTAINERS
+
+    @property
+    def is_command_buffer(self) -> bool:
+        """Whether it is a CUDA graph."""
+        return self.kind == "kCommandBuffer"
+
 
 def parse_thunks(text: str) -> tuple[Thunk, ...]:
     """The thunks of a ``thunk_sequence`` file, containers too, in the order of launch.
@@ -69,10 +78,10 @@ def parse_thunks(text: str) -> tuple[Thunk, ...]:
     return tuple(_thunks(text))
 
 
-def parse_instructions(text: str) -> Mapping[int, str]:
-    """From a thunk's id to the HLO instruction that it comes from, as ``thunk_metadata`` tells.
+def parse_instruction_names(text: str) -> Mapping[int, str]:
+    """From a thunk's id to the name of the HLO instruction that it comes from, as a ``thunk_metadata`` file tells.
 
-    A thunk inside a sliced fusion has no entry.
+    Command buffers, which all have id 0, and the parts of a fusion of a slice have no entry.
     """
     return {int(match["id"]): match["instruction"] for match in _METADATA.finditer(text)}
 
