@@ -1,34 +1,40 @@
-"""The paged KV cache on the device: where a token's keys and values lie and how they get there.
+"""The paged KV cache on the device, donated to every step and updated in place.
 
-One array per layer, ``[1 + num_pages, page_size, 2, K, D]``, K and V of a token side by side, so that a step writes
-both in one scatter and donates one array. Page 0 is the dummy page: padding writes there and nothing reads it. One
-array for all layers would be copied as a whole on every step (seen on CPU), one per layer is updated in place.
+One ``LayerCache`` per layer, with pages ``[1 + num_pages, page_size, 2, K, D]``. Page 0 is the dummy page: padding
+writes there and nothing reads it. One array for all layers would be copied as a whole on every step (seen on CPU), one
+per layer is not.
 """
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32
 
 from jaxinfer.config import ModelConfig
+from pallas_kernels.paged_attention import LayerCache
 
-type KVCache = tuple[jax.Array, ...]
-"""For each layer its pages ``[1 + num_pages, page_size, 2, K, D]``; donated to every step."""
-
-
-def layer_shape(config: ModelConfig, *, num_pages: int, page_size: int) -> tuple[int, int, int, int, int]:
-    """Shape of one layer's pages, the dummy page included."""
-    return (1 + num_pages, page_size, 2, config.num_kv_heads, config.head_dim)
+type KVCache = tuple[LayerCache, ...]
+"""For each layer its pages and what its kernels keep beside them."""
 
 
-def allocate(config: ModelConfig, *, num_pages: int, page_size: int, dtype: jnp.dtype) -> KVCache:
+def allocate(config: ModelConfig, *, num_pages: int, page_size: int, max_num_seqs: int, dtype: jnp.dtype) -> KVCache:
     """An empty cache with room for ``num_pages * page_size`` tokens: zeros, for ``jnp.empty`` may hold anything.
+
+    Args:
+        config: the model's shape.
+        num_pages, page_size: of every layer; the dummy page comes on top.
+        max_num_seqs: the largest number of decode rows of a step.
+        dtype: of the pages.
 
     Raises:
         ValueError: the device has no room for it.
     """
-    shape = layer_shape(config, num_pages=num_pages, page_size=page_size)
+    shape = (1 + num_pages, page_size, 2, config.num_kv_heads, config.head_dim)
+
+    def layer() -> LayerCache:
+        arrivals = jnp.zeros((max_num_seqs, config.num_kv_heads), jnp.int32)
+        return LayerCache(pages=jnp.zeros(shape, dtype), scales=None, arrivals=arrivals)
+
     try:
-        return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
+        return tuple(layer() for _ in range(config.num_layers))
     except (jax.errors.JaxRuntimeError, OverflowError) as error:
         num_bytes = shape[0] * page_size * bytes_per_token(config, dtype)
         raise ValueError(
@@ -39,15 +45,3 @@ def allocate(config: ModelConfig, *, num_pages: int, page_size: int, dtype: jnp.
 def bytes_per_token(config: ModelConfig, dtype: jnp.dtype) -> int:
     """Bytes that one token takes in all layers."""
     return config.kv_elements_per_token * jnp.dtype(dtype).itemsize
-
-
-def write(
-    kv_pages: Float[Array, "num_pages S 2 K D"],
-    k: Float[Array, "T K D"],
-    v: Float[Array, "T K D"],
-    page: Int32[Array, "T"],
-    offset: Int32[Array, "T"],
-) -> Float[Array, "num_pages S 2 K D"]:
-    """The pages with each token's K and V written to its page and offset."""
-    kv = jnp.stack([k, v], axis=1).astype(kv_pages.dtype)
-    return kv_pages.at[page, offset].set(kv, mode="promise_in_bounds")

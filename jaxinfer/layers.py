@@ -1,4 +1,4 @@
-"""The parts of a decoder layer: norm, rotary embedding, attention over the cache, gated feed-forward.
+"""The parts of a decoder layer: attention over the cache and the gated feed-forward, each behind a norm.
 
 Angles, positions and places in the cache are the same in every layer: the step computes them once and hands them down
 as a ``TokenView``.
@@ -13,25 +13,29 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int32
 
-from jaxinfer import kv_cache
 from jaxinfer.config import ModelConfig
-from pallas_kernels.paged_attention import paged_attention
+from pallas_kernels.norm import rms_norm
+from pallas_kernels.paged_attention import Implementation, LayerCache, decode_attention, paged_attention, write
+from pallas_kernels.rotary import rotate
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class QueryBlocks:
-    """Tokens of a step as attention sees them: N blocks of neighbouring tokens of one request each.
+class ChunkView:
+    """The C chunk tokens of a step: N blocks of neighbouring tokens of one request each.
 
     Attributes:
         row: for each block its row of the page table.
         start: position of its first token.
         length: tokens that it really has; the rest is padding.
+        page, offset: where each token's K and V go; page 0 for padding.
     """
 
     row: Int32[Array, "N"]
     start: Int32[Array, "N"]
     length: Int32[Array, "N"]
+    page: Int32[Array, "C"]
+    offset: Int32[Array, "C"]
 
 
 @jax.tree_util.register_dataclass
@@ -41,27 +45,17 @@ class TokenView:
 
     Attributes:
         cos, sin: rotary angles of each token.
-        page, offset: where each token's K and V go; page 0 for padding.
         page_table, first_page: for each row its pages, as ``paged_attention`` reads them.
-        decode: the first B tokens, one block each.
-        chunk: the other C tokens in blocks of ``block_q``, or None in a program without a chunk.
+        decode_position: of each of the first B tokens, or -1 for padding.
+        chunk: the other C tokens, or None in a program without a chunk.
     """
 
     cos: Float[Array, "T half_D"]
     sin: Float[Array, "T half_D"]
-    page: Int32[Array, "T"]
-    offset: Int32[Array, "T"]
     page_table: Int32[Array, "B P"]
     first_page: Int32[Array, "B"]
-    decode: QueryBlocks
-    chunk: QueryBlocks | None
-
-
-def rms_norm(x: Float[Array, "T E"], weight: Float[Array, "E"], eps: float) -> Float[Array, "T E"]:
-    """x / sqrt(mean(x^2) + eps) * weight, computed in float32 (Zhang and Sennrich, 2019)."""
-    x32 = x.astype(jnp.float32)
-    normed = x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
-    return (normed * weight.astype(jnp.float32)).astype(x.dtype)
+    decode_position: Int32[Array, "B"]
+    chunk: ChunkView | None
 
 
 def rotary_angles(
@@ -73,15 +67,6 @@ def rotary_angles(
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def rotate(
-    x: Float[Array, "T heads D"], cos: Float[Array, "T half_D"], sin: Float[Array, "T half_D"]
-) -> Float[Array, "T heads D"]:
-    """Turn each pair (i, i + D / 2) of every head by its token's angle."""
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    cos, sin = cos[:, None], sin[:, None]
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
-
-
 def project(
     x: Float[Array, "T inputs"], weight: Float[Array, "outputs inputs"], dtype: jnp.dtype | None = None
 ) -> Float[Array, "T outputs"]:
@@ -90,43 +75,73 @@ def project(
 
 
 class Attention(nnx.Module):
-    """Grouped-query attention: writes the tokens' K and V to the cache, then attends to what the cache holds."""
+    """Grouped-query attention: writes the tokens' K and V to the cache, and attends to what the cache holds."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, jax.Array], layer: int) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, jax.Array], layer: int, kernels: Implementation
+    ) -> None:
         """Takes ``layers.{layer}.qkv`` and ``.attention_out`` of ``weights`` (shapes as in ``jaxinfer.weights``)."""
         self.qkv = nnx.Param(weights[f"layers.{layer}.qkv"])
         self.out = nnx.Param(weights[f"layers.{layer}.attention_out"])
         self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         self.window = config.windows[layer]
+        self.kernels: Implementation = kernels
 
     def __call__(
-        self, x: Float[Array, "T E"], kv_pages: Float[Array, "num_pages S 2 K D"], view: TokenView
-    ) -> tuple[Float[Array, "T E"], Float[Array, "num_pages S 2 K D"]]:
-        """The attended tokens after the output product, and the updated pages."""
+        self, x: Float[Array, "T E"], cache: LayerCache, view: TokenView
+    ) -> tuple[Float[Array, "T E"], LayerCache]:
+        """The attended tokens after the output product, and the updated cache."""
         heads = project(x, self.qkv[...]).reshape(x.shape[0], -1, self.head_dim)
-        q, k, v = jnp.split(heads, [self.num_heads, self.num_heads + self.num_kv_heads], axis=1)
-        q, k = rotate(q, view.cos, view.sin), rotate(k, view.cos, view.sin)
-        kv_pages = kv_cache.write(kv_pages, k, v, view.page, view.offset)
-        num_rows = view.decode.row.shape[0]
-        attended = self._attend(q[:num_rows], kv_pages, view, view.decode)
-        if view.chunk is not None:
-            attended = jnp.concatenate([attended, self._attend(q[num_rows:], kv_pages, view, view.chunk)])
-        return project(attended.reshape(x.shape[0], -1), self.out[...]), kv_pages
+        if view.chunk is None:
+            attended, cache = self._decode(heads, cache, view)
+        else:
+            q, cache = self._append_chunk(heads, cache, view, view.chunk)
+            decoded, cache = self._decode(heads, cache, view)
+            attended = jnp.concatenate([decoded, self._attend_chunk(q, cache, view, view.chunk)])
+        return project(attended.reshape(x.shape[0], -1), self.out[...]), cache
 
-    def _attend(self, q: Array, kv_pages: Array, view: TokenView, blocks: QueryBlocks) -> Array:
-        num_blocks = blocks.row.shape[0]
-        attended = paged_attention(
-            q.reshape(num_blocks, -1, self.num_heads, self.head_dim),
-            kv_pages,
+    def _decode(self, heads: Array, cache: LayerCache, view: TokenView) -> tuple[Array, LayerCache]:
+        """The decode rows, from the heads of all tokens: to cut out the first B costs a GPU a kernel."""
+        return decode_attention(
+            heads,
+            cache,
             view.page_table,
             view.first_page,
-            blocks.row,
-            blocks.start,
-            blocks.length,
+            view.decode_position,
+            view.cos,
+            view.sin,
             window=self.window,
-            scale=1 / math.sqrt(self.head_dim),
+            scale=self._scale,
+            implementation=self.kernels,
+        )
+
+    def _append_chunk(
+        self, heads: Array, cache: LayerCache, view: TokenView, chunk: ChunkView
+    ) -> tuple[Array, LayerCache]:
+        """The chunk's queries, rotated, and the cache with its K and V."""
+        num_rows = view.decode_position.shape[0]
+        q, k, v = jnp.split(heads[num_rows:], [self.num_heads, self.num_heads + self.num_kv_heads], axis=1)
+        q, k = (rotate(x, view.cos[num_rows:], view.sin[num_rows:]) for x in (q, k))
+        return q, write(cache, k, v, chunk.page, chunk.offset)
+
+    def _attend_chunk(self, q: Array, cache: LayerCache, view: TokenView, chunk: ChunkView) -> Array:
+        attended = paged_attention(
+            q.reshape(chunk.row.shape[0], -1, self.num_heads, self.head_dim),
+            cache,
+            view.page_table,
+            view.first_page,
+            chunk.row,
+            chunk.start,
+            chunk.length,
+            window=self.window,
+            scale=self._scale,
+            implementation=self.kernels,
         )
         return attended.reshape(q.shape)
+
+    @property
+    def _scale(self) -> float:
+        return 1 / math.sqrt(self.head_dim)
 
 
 class FeedForward(nnx.Module):
@@ -146,18 +161,20 @@ class FeedForward(nnx.Module):
 class DecoderLayer(nnx.Module):
     """Attention and feed-forward, each behind a norm and added to the residual stream."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, jax.Array], layer: int) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, jax.Array], layer: int, kernels: Implementation
+    ) -> None:
         """Takes the weights named ``layers.{layer}.*``."""
         self.attention_norm = nnx.Param(weights[f"layers.{layer}.attention_norm"])
-        self.attention = Attention(config, weights, layer)
+        self.attention = Attention(config, weights, layer, kernels)
         self.mlp_norm = nnx.Param(weights[f"layers.{layer}.mlp_norm"])
         self.mlp = FeedForward(weights, layer)
         self.norm_eps = config.norm_eps
 
     def __call__(
-        self, x: Float[Array, "T E"], kv_pages: Float[Array, "num_pages S 2 K D"], view: TokenView
-    ) -> tuple[Float[Array, "T E"], Float[Array, "num_pages S 2 K D"]]:
-        """The residual stream after the layer, and the layer's updated pages."""
-        attended, kv_pages = self.attention(rms_norm(x, self.attention_norm[...], self.norm_eps), kv_pages, view)
+        self, x: Float[Array, "T E"], cache: LayerCache, view: TokenView
+    ) -> tuple[Float[Array, "T E"], LayerCache]:
+        """The residual stream after the layer, and the layer's updated cache."""
+        attended, cache = self.attention(rms_norm(x, self.attention_norm[...], self.norm_eps), cache, view)
         x = x + attended
-        return x + self.mlp(rms_norm(x, self.mlp_norm[...], self.norm_eps)), kv_pages
+        return x + self.mlp(rms_norm(x, self.mlp_norm[...], self.norm_eps)), cache

@@ -44,7 +44,11 @@ class ModelRunner:
     def __init__(self, model: Decoder, config: EngineConfig, *, kv_dtype: jnp.dtype) -> None:
         self._vocab_size = model.config.vocab_size
         self._kv_cache = kv_cache.allocate(
-            model.config, num_pages=config.num_kv_pages, page_size=config.page_size, dtype=kv_dtype
+            model.config,
+            num_pages=config.num_kv_pages,
+            page_size=config.page_size,
+            max_num_seqs=config.max_num_seqs,
+            dtype=kv_dtype,
         )
         self._last_tokens = jnp.zeros(config.max_num_seqs + 1, jnp.int32)
         self.programs = Programs(model, config, self._kv_cache)

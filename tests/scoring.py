@@ -4,11 +4,14 @@ The engine samples after the last token of a row only. Here each row samples at 
 decoder, cache and attention can be compared with an oracle position by position, whole or in chunks.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxinfer import kv_cache
+from jaxinfer.kv_cache import KVCache
 from jaxinfer.model import Decoder
 from jaxinfer.step_inputs import StepInputs
 
@@ -30,18 +33,25 @@ def prefill_logits(
     """
     block_q = block_q or chunk
     num_pages = -(-len(token_ids) // page_size)
-    cache = kv_cache.allocate(model.config, num_pages=num_pages, page_size=page_size, dtype=jnp.float32)
-    cache = tuple(jnp.full_like(pages, jnp.nan) for pages in cache)
+    cache = kv_cache.allocate(
+        model.config, num_pages=num_pages, page_size=page_size, max_num_seqs=chunk, dtype=jnp.dtype(jnp.float32)
+    )
+    cache = _blanked(cache, np.arange(1 + num_pages))
     table = np.random.default_rng(0).permutation(num_pages).astype(np.int32) + 1
     step = jax.jit(lambda cache, inputs: model(jnp.zeros(1, jnp.int32), cache, inputs))
     logits = []
     for start in range(0, len(token_ids), chunk):
         piece = token_ids[start : start + chunk]
         first_page = max(0, start + 1 - max(model.config.windows)) // page_size if drop_pages else 0
-        cache = tuple(pages.at[table[:first_page]].set(jnp.nan) for pages in cache)
+        cache = _blanked(cache, table[:first_page])
         piece_logits, cache = step(cache, _inputs(piece, start, table, first_page, chunk, block_q))
         logits.append(np.asarray(piece_logits)[: len(piece)])
     return np.concatenate(logits)
+
+
+def _blanked(cache: KVCache, pages: np.ndarray) -> KVCache:
+    """The cache with NaN in the given pages."""
+    return tuple(dataclasses.replace(layer, pages=layer.pages.at[pages].set(jnp.nan)) for layer in cache)
 
 
 def _inputs(piece: np.ndarray, start: int, table: np.ndarray, first_page: int, chunk: int, block_q: int) -> StepInputs:

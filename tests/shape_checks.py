@@ -5,12 +5,17 @@ must answer it with a ValueError. So a function keeps only the annotations in wh
 """
 
 from collections.abc import Callable
-from typing import TypeAliasType, get_args
+from typing import Annotated, Any, TypeAliasType, get_args
 
+import jax
+import numpy as np
 from beartype import beartype
+from beartype.vale import Is
 from jaxtyping import AbstractArray, install_import_hook
 
 PACKAGES = ["jaxinfer", "pallas_kernels", "checkpoints"]
+
+_NO_ARRAY = Annotated[Any, Is[lambda part: not isinstance(part, jax.Array | np.ndarray)]]
 
 
 def install() -> None:
@@ -20,8 +25,10 @@ def install() -> None:
 
 def check_shapes[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """``function``, which checks the shapes and kinds of its arrays when it is called, and nothing else."""
-    hints = function.__annotations__
-    function.__annotations__ = {name: hint for name, hint in hints.items() if _holds_array(hint)}
+    hints = {name: hint for name, hint in function.__annotations__.items() if _holds_array(hint)}
+    if function.__name__ == "__init__":  # jax also makes dataclasses that are pytrees of shapes, indices or numbers
+        hints = {name: hint | _NO_ARRAY for name, hint in hints.items()}
+    function.__annotations__ = hints
     return beartype(function)
 
 

@@ -36,8 +36,8 @@ ALLOWED = {
     "jaxinfer.chat_template.*": ["jaxinfer.chat_template.*", "jaxinfer.tokenizers.*"],
     "pallas_kernels.*": ["pallas_kernels.*"],
     "jaxinfer.gpu_compile.*": ["jaxinfer.gpu_compile.*"],
-    "jaxinfer.kv_cache": ["jaxinfer.config"],
-    "jaxinfer.layers": ["jaxinfer.config", "jaxinfer.kv_cache", "pallas_kernels.*"],
+    "jaxinfer.kv_cache": ["jaxinfer.config", "pallas_kernels.*"],
+    "jaxinfer.layers": ["jaxinfer.config", "pallas_kernels.*"],
     "jaxinfer.step_inputs": ["jaxinfer.config", "jaxinfer.sampling_params", "jaxinfer.request", "jaxinfer.scheduler"],
     "jaxinfer.sampler": ["jaxinfer.step_inputs"],
     "jaxinfer.model": [
@@ -45,6 +45,7 @@ ALLOWED = {
         "jaxinfer.kv_cache",
         "jaxinfer.layers",
         "jaxinfer.step_inputs",
+        "pallas_kernels.*",
     ],
     "jaxinfer.programs": [
         "jaxinfer.config",
