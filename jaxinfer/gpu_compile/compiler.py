@@ -47,7 +47,7 @@ def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any
             dtype count. Numbers and static arguments are passed on as they are.
 
     Raises:
-        ModuleNotFoundError: the compiler is not installed; the message says how to install it.
+        ModuleNotFoundError: the compiler or the assembler is not installed; the message says how to install it.
         RuntimeError: JAX was already started in such a way that it left the compiler out.
         jax.errors.JaxRuntimeError: the program does not compile: a kernel needs more shared memory than the GPU has,
             say. What ``function`` raises while it is traced passes through as well.

@@ -14,6 +14,17 @@ from jaxinfer.gpu_compile.targets import GpuTarget
 _INSTALL = "pip install 'jaxinfer[gpu-compile]', best in an environment of its own"
 
 
+def require_tools() -> None:
+    """Nothing, if both tools are installed.
+
+    Raises:
+        ModuleNotFoundError: one is not; the message says how to install it.
+    """
+    if not find_spec("jax_plugins") or not find_spec("jax_plugins.xla_cuda12"):
+        raise ModuleNotFoundError(f"JAX's CUDA compiler is not installed: {_INSTALL}")
+    find_ptxas()
+
+
 def compile_only_device(target: GpuTarget) -> jax.Device:
     """A device of ``target`` for which programs can be compiled but not run.
 
@@ -21,11 +32,10 @@ def compile_only_device(target: GpuTarget) -> jax.Device:
     to load the compiler as well.
 
     Raises:
-        ModuleNotFoundError: the compiler is not installed; the message says how to install it.
+        ModuleNotFoundError: a tool is not installed; the message says how to install it.
         RuntimeError: JAX was started before in such a way that it left the compiler out.
     """
-    if not find_spec("jax_plugins") or not find_spec("jax_plugins.xla_cuda12"):
-        raise ModuleNotFoundError(f"JAX's CUDA compiler is not installed: {_INSTALL}")
+    require_tools()
     if not jax.config.jax_platforms:
         jax.config.update("jax_platforms", "cpu")
     try:

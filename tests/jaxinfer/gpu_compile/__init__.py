@@ -1,0 +1,1 @@
+"""The parts of `jaxinfer.gpu_compile` that need no compiler."""
