@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.sharding import AbstractDevice, AbstractMesh, AxisType, SingleDeviceSharding, use_abstract_mesh
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from jaxinfer.gpu_compile.dump import Dump
 from jaxinfer.gpu_compile.report import ProgramReport
@@ -54,10 +54,10 @@ def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any
     """
     device = compile_only_device(target)
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
-    arguments, keywords = _placed((arguments, keywords), device)
+    arguments, keywords = jax.tree.map(_without_place, (arguments, keywords))
     with use_abstract_mesh(_mesh(target)), tempfile.TemporaryDirectory() as folder:
         traced = jitted.trace(*arguments, **keywords)
-        # Only from here on: what a function computes while it is traced still runs on the CPU.
+        # From here on everything is for this device. Not before: what is computed during the trace runs on the CPU.
         with jax.default_device(device):
             lowered = traced.lower(lowering_platforms=("cuda",))
         # "ptx" alone: with ".*" the dump also holds every step of every kernel's compilation and takes its time.
@@ -65,14 +65,9 @@ def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any
         return GpuProgram(compiled=compiled, report=_report(target, compiled, Dump(Path(folder))))
 
 
-def _placed(tree: Any, device: jax.Device) -> Any:
-    place = SingleDeviceSharding(device)
-
-    def on_device(leaf: Any) -> Any:
-        is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place) if is_array else leaf
-
-    return jax.tree.map(on_device, tree)
+def _without_place(leaf: Any) -> Any:
+    is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_array else leaf
 
 
 def _mesh(target: GpuTarget) -> AbstractMesh:
