@@ -17,9 +17,14 @@ Combine = Literal["last_split", "second_kernel"]
 
 _TUNED = Path(__file__).with_name("tuned")
 
+_NARROW_HEAD = 128
+"""Up to this head_dim the large tiles fit."""
+
+_MAX_SCORES = 4096
+"""Scores of one round that a program holds in registers: 64 x 64 or 128 x 32."""
+
 _MAX_SPLITS = 16
-_ROWS_OF_A_CHUNK = 64
-"""Query rows of a tile: with 128 and heads of 128 the kernel takes more registers than leave room for two of it."""
+"""A share should be worth its merging: with more, a short context is cut into single tiles of keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +48,11 @@ class Problem:
     head_dim: int
     dtype: str
     kv_dtype: str
+
+    @property
+    def has_int8_pages(self) -> bool:
+        """Whether keys and values are converted on their way, which takes registers."""
+        return self.kv_dtype == "int8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +113,53 @@ def _read_table(path: Path) -> dict[Problem, Config]:
 
 
 def _heuristic(problem: Problem, device: Device) -> Config:
-    """As many shares as keep every multiprocessor busy, twice over for decode rows, whose programs are short."""
-    padded_rows = max(16, 1 << (problem.block_q * problem.group - 1).bit_length())
-    if problem.block_q == 1:
-        programs = problem.num_blocks * problem.num_kv_heads
-        splits = min(_MAX_SPLITS, -(-2 * device.num_cores // programs))
-        return Config(
-            block_rows=padded_rows, num_splits=splits, num_warps=4, num_stages=3 if problem.head_dim > 128 else 5
-        )
-    rows = min(_ROWS_OF_A_CHUNK, padded_rows)
+    """Tiles that the compilers of all targets take without a spilled register, within the limits of
+    ``docs/gpu-static.md`` on registers and on the 99 KB of shared memory of the smallest. None of it was timed.
+    """
+    return _for_decode(problem, device) if problem.block_q == 1 else _for_chunk(problem, device)
+
+
+def _for_decode(problem: Problem, device: Device) -> Config:
+    """Enough shares to keep every multiprocessor busy twice over: the programs of a small batch are few and short."""
+    programs = problem.num_blocks * problem.num_kv_heads
+    if problem.dtype == "float32":
+        keys, warps, stages = 16, 8 if problem.has_int8_pages else 4, 2
+    elif problem.has_int8_pages or problem.head_dim > _NARROW_HEAD:
+        keys, warps, stages = 32, 4, 3
+    else:
+        keys, warps, stages = 64, 4, 5
+    return Config(
+        block_rows=_power_of_two(problem.group),
+        block_keys=keys,
+        num_splits=min(_MAX_SPLITS, -(-2 * device.num_cores // programs)),
+        combine="last_split",
+        num_warps=warps,
+        num_stages=stages,
+    )
+
+
+def _for_chunk(problem: Problem, device: Device) -> Config:
+    """As many rows as registers allow: each row more is work for the same loads. Shares only where blocks are few."""
+    if problem.dtype == "float32":
+        most_rows, most_keys, stages = 16, 16, 2
+    elif problem.head_dim > _NARROW_HEAD:
+        most_rows, most_keys, stages = 32, 32, 2
+    elif problem.has_int8_pages:
+        most_rows, most_keys, stages = 64, 32, 2
+    else:
+        most_rows, most_keys, stages = 128, 64, 3
+    rows = min(most_rows, _power_of_two(problem.block_q * problem.group))
     programs = problem.num_blocks * -(-problem.block_q * problem.group // rows) * problem.num_kv_heads
-    splits = max(1, min(_MAX_SPLITS, device.num_cores // programs))
-    return Config(block_rows=rows, num_splits=splits, combine="second_kernel", num_warps=8, num_stages=3)
+    return Config(
+        block_rows=rows,
+        block_keys=min(most_keys, _MAX_SCORES // rows),
+        num_splits=max(1, min(_MAX_SPLITS, device.num_cores // programs)),
+        combine="second_kernel",
+        num_warps=4 if rows == 16 and problem.dtype != "float32" else 8,
+        num_stages=stages,
+    )
+
+
+def _power_of_two(rows: int) -> int:
+    """The smallest tile that holds so many rows."""
+    return max(16, 1 << (rows - 1).bit_length())
