@@ -20,6 +20,13 @@ from jaxinfer.gpu_compile.report import ProgramReport
 from jaxinfer.gpu_compile.targets import GpuTarget
 from jaxinfer.gpu_compile.toolchain import compile_only_device
 
+_DUMP = {
+    # Nothing but the PTX: with ".*" the dump also holds every step of every kernel's compilation and takes its time.
+    "xla_dump_emitter_re": "ptx",
+    # XLA writes no PTX for a kernel that it finds in a cache.
+    "xla_gpu_kernel_cache_file": "",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GpuProgram:
@@ -60,8 +67,7 @@ def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any
         # From here on everything is for this device. Not before: what is computed during the trace runs on the CPU.
         with jax.default_device(device):
             lowered = traced.lower(lowering_platforms=("cuda",))
-        # "ptx" alone: with ".*" the dump also holds every step of every kernel's compilation and takes its time.
-        compiled = lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_emitter_re": "ptx"})
+        compiled = lowered.compile(compiler_options=_DUMP | {"xla_dump_to": folder})
         return GpuProgram(compiled=compiled, report=_report(target, compiled, Dump(Path(folder))))
 
 

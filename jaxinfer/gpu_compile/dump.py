@@ -24,7 +24,8 @@ class Dump:
         folder: what XLA wrote for one program, with ``xla_dump_emitter_re=ptx``.
 
     Raises:
-        ValueError: a file is missing, or the folder holds several programs.
+        ValueError: a file is missing, or the folder holds several programs. Later, when kernels or copies are asked
+            for: the files do not go together.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,9 +95,10 @@ class Dump:
 
     def _instruction(self, thunk: Thunk) -> Instruction:
         # What a fusion of a slice is made of has no name of its own: the fusion's counts.
-        return self.hlo[
-            next(self._names[each.id] for each in (thunk, *reversed(thunk.parents)) if each.id in self._names)
-        ]
+        names = [self._names[each.id] for each in (thunk, *reversed(thunk.parents)) if each.id in self._names]
+        if not names:
+            raise ValueError(f"XLA's dump does not say what the {thunk.kind} with number {thunk.id} computes")
+        return self.hlo[names[0]]
 
 
 def _read_ptx(folder: Path) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ and the computation that a fusion calls is a block of such lines before it. Name
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -92,7 +92,11 @@ class Module:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._instructions: Mapping[str, Instruction] = {each.name: each for each in _instructions(text)}
+        self._instructions: dict[str, Instruction] = {}
+        self._computations: dict[str, list[Instruction]] = {}
+        for instruction in _instructions(text):
+            self._instructions[instruction.name] = instruction
+            self._computations.setdefault(instruction.computation, []).append(instruction)
 
     def __getitem__(self, name: str) -> Instruction:
         return self._instructions[name]
@@ -101,7 +105,7 @@ class Module:
         """What ``instruction`` is made of: the instructions of the fusion, else itself alone."""
         if instruction.opcode != "fusion":
             return (instruction,)
-        return tuple(each for each in self._instructions.values() if each.computation == instruction.calls)
+        return tuple(self._computations[instruction.calls])
 
     def only_copies(self, instruction: Instruction) -> bool:
         """Whether ``instruction`` is a copy, or a fusion that yields arrays and computes scalars at most: places."""

@@ -17,6 +17,9 @@ _MIB = 1024 * _KIB
 class GpuTarget:
     """One kind of GPU.
 
+    The numbers are those that XLA keeps of the GPU itself where it does (A100, H100, H200). Of the A10 XLA knows only
+    its larger sister, the A6000: the rest is from NVIDIA's data sheets, as all of the L4 and the L40S is.
+
     Attributes:
         name: what a user writes, "A10"; the key in ``TARGETS``.
         device_kind: what ``jax.devices()[0].device_kind`` is on a machine that has one.

@@ -226,6 +226,22 @@ def test_another_process_compiles_the_same_code_and_needs_no_preparation():
     assert (done.stdout.strip(), done.returncode) == (kernel.code.ptx.strip(), 0), done.stderr
 
 
+def test_caches_that_are_set_change_nothing(tmp_path):
+    """XLA leaves what it finds in its own cache of kernels out of the dump."""
+    settings = "\n".join(
+        f"jax.config.update({name!r}, {value!r})"
+        for name, value in {
+            "jax_compilation_cache_dir": str(tmp_path),
+            "jax_persistent_cache_min_compile_time_secs": 0,
+            "jax_persistent_cache_enable_xla_caches": "all",
+        }.items()
+    )
+    first, second = (run_alone(f"import jax\n{settings}{PRINT_PTX}") for _ in range(2))
+    assert any(tmp_path.iterdir())
+    assert ".entry matmul" in first.stdout, first.stderr
+    assert first.stdout == second.stdout
+
+
 def test_too_late_where_jax_has_left_the_compiler_out():
     done = run_alone(f"import jax; jax.devices(){PRINT_PTX}")
     assert "RuntimeError: JAX left its CUDA compiler out" in done.stderr

@@ -99,6 +99,12 @@ def test_a_command_buffer_was_made(folder):
     assert len(dump.launches) == 5
 
 
+def test_a_launch_of_unknown_origin_is_refused(folder):
+    (folder / "module_0001.jit_f.thunk_metadata.txt").write_text("")
+    with pytest.raises(ValueError, match="the kCustomKernel with number 1"):
+        list(Dump(folder).copies())
+
+
 def test_a_folder_that_is_not_one_program_is_refused(folder):
     (folder / "module_0002.jit_g.thunk_sequence.txt").write_text(THUNKS)
     with pytest.raises(ValueError, match="module_0002"):
