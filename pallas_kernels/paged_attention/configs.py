@@ -141,13 +141,13 @@ def _for_decode(problem: Problem, device: Device) -> Config:
 def _for_chunk(problem: Problem, device: Device) -> Config:
     """As many rows as registers allow: each row more is work for the same loads. Shares only where blocks are few."""
     if problem.dtype == "float32":
-        most_rows, most_keys, stages = 16, 16, 2
+        most_rows, most_keys = 16, 16
     elif problem.head_dim > _NARROW_HEAD:
-        most_rows, most_keys, stages = 32, 32, 2
+        most_rows, most_keys = 32, 32
     elif problem.has_int8_pages:
-        most_rows, most_keys, stages = 64, 32, 2
+        most_rows, most_keys = 64, 32
     else:
-        most_rows, most_keys, stages = 128, 64, 3
+        most_rows, most_keys = 128, 64
     rows = min(most_rows, _power_of_two(problem.block_q * problem.group))
     programs = problem.num_blocks * -(-problem.block_q * problem.group // rows) * problem.num_kv_heads
     return Config(
@@ -156,7 +156,7 @@ def _for_chunk(problem: Problem, device: Device) -> Config:
         num_splits=max(1, min(_MAX_SPLITS, device.num_cores // programs)),
         combine="second_kernel",
         num_warps=4 if rows == 16 and problem.dtype != "float32" else 8,
-        num_stages=stages,
+        num_stages=2,
     )
 
 
