@@ -49,6 +49,8 @@ class LLM:
         model: a directory (Hugging Face's or Mistral's layout), a GGUF file, a preset's name, or a Hugging Face id.
         load_format: ``auto`` reads the weights; ``random`` draws them for a preset, which then has no tokenizer.
         dtype: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU and bfloat16 elsewhere.
+        kernels: ``xla``, ``pallas``, or ``auto``: the GPU kernels (``pallas``) on a GPU that they support, and ``xla``
+            elsewhere. On a CPU ``pallas`` is interpreted, which is slow.
         max_model_len: the longest prompt and output together, in tokens; None: what the model and the memory allow.
         num_kv_pages: pages of the KV cache; None: what the memory allows.
         max_num_seqs: requests that run at the same time.
@@ -59,6 +61,7 @@ class LLM:
 
     Raises:
         ValueError: there is no such model, its files are not what they should be, or a limit is out of range.
+        KernelSelfTestError: a GPU kernel computes wrong values on this device (a ``RuntimeError``).
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class LLM:
         *,
         load_format: LoadFormat = "auto",
         dtype: str = "auto",
+        kernels: str = "auto",
         max_model_len: int | None = None,
         num_kv_pages: int | None = None,
         max_num_seqs: int = 32,
@@ -80,6 +84,7 @@ class LLM:
         self.engine, runner = build_engine(
             loaded,
             dtype=dtype,
+            kernels=kernels,
             max_model_len=max_model_len,
             num_kv_pages=num_kv_pages,
             max_num_seqs=max_num_seqs,

@@ -3,6 +3,7 @@
 This is where ``checkpoints``, which knows files, and the engine, which knows arrays, meet.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,16 @@ import numpy as np
 from checkpoints import PRESETS, Checkpoint, locate, open_checkpoint, random_weights
 from jaxinfer.config import ModelConfig
 from jaxinfer.engine import Engine
+from jaxinfer.kernel_choice import choose_kernels
+from jaxinfer.kernel_self_test import check_kernels
 from jaxinfer.limits import resolve_limits
 from jaxinfer.model import Decoder
 from jaxinfer.runner import ModelRunner
 from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.tokenizers.protocol import Tokenizer
+from pallas_kernels.device import current_device
+
+logger = logging.getLogger(__name__)
 
 LoadFormat = Literal["auto", "random"]
 
@@ -74,22 +80,32 @@ def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, .
     return tuple(dict.fromkeys((*checkpoint.eos_token_ids, *own)))
 
 
-def build_engine(loaded: LoadedModel, *, dtype: str = "auto", **limits: Any) -> tuple[Engine, ModelRunner]:
-    """Settle the limits, put the weights on the device, and join scheduler and runner. Nothing is compiled yet.
+def build_engine(
+    loaded: LoadedModel, *, dtype: str = "auto", kernels: str = "auto", **limits: Any
+) -> tuple[Engine, ModelRunner]:
+    """Settle the limits, put the weights on the device, and join scheduler and runner. No program is compiled yet.
 
     Args:
         loaded: the model.
         dtype: of weights, activations and cache: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU, where
             bfloat16 products of one row are slow, and bfloat16 elsewhere.
+        kernels: as in ``choose_kernels``. GPU kernels that are to run on a GPU are tested on it first.
         limits: as in ``resolve_limits``.
 
     Raises:
         ValueError: a value is out of range, or the memory cannot hold what is asked for.
+        KernelSelfTestError: a GPU kernel computes wrong values on this device.
     """
     array_dtype = _resolve_dtype(dtype)
+    implementation = choose_kernels(kernels, loaded.config)
     config = resolve_limits(loaded.config, array_dtype, **limits)
+    if current_device().is_gpu:
+        _warn_of_other_gpus()
+        if implementation == "pallas":
+            check_kernels(loaded.config, config, array_dtype)
     weights = {name: jax.device_put(array) for name, array in loaded.weights(array_dtype)}
-    runner = ModelRunner(Decoder(loaded.config, weights), config, kv_dtype=array_dtype)
+    model = Decoder(loaded.config, weights, kernels=implementation)
+    runner = ModelRunner(model, config, kv_dtype=array_dtype)
     return Engine(runner, config, tokenizer=loaded.tokenizer, eos_token_ids=loaded.eos_token_ids), runner
 
 
@@ -99,3 +115,11 @@ def _resolve_dtype(dtype: str) -> np.dtype:
     if dtype not in _DTYPES:
         raise ValueError(f"dtype is {dtype!r}; it must be 'auto', {' or '.join(map(repr, _DTYPES))}")
     return _DTYPES[dtype]
+
+
+def _warn_of_other_gpus() -> None:
+    first, *others = jax.devices()
+    if others:
+        logger.warning(
+            "%d GPUs are visible; the engine uses the first, %s (%s)", 1 + len(others), first, first.device_kind
+        )

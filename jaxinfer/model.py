@@ -20,15 +20,13 @@ from pallas_kernels.paged_attention import Implementation, LayerCache
 class Decoder(nnx.Module):
     """A decoder of the Mistral family; ``ModelConfig`` says which."""
 
-    def __init__(
-        self, config: ModelConfig, weights: Mapping[str, jax.Array], *, kernels: Implementation = "xla"
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: Mapping[str, jax.Array], *, kernels: Implementation) -> None:
         """The model of the given arrays.
 
         Args:
             config: the model's shape.
             weights: by the names and shapes of ``jaxinfer.weights.weight_shapes``.
-            kernels: the implementation of attention.
+            kernels: the implementation that every program of the model runs.
         """
         self.config = config
         self.embedding = nnx.Param(weights["embedding"])

@@ -15,20 +15,22 @@ from jaxinfer.model import Decoder
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.runner import ModelRunner
 from jaxinfer.sampling_params import SamplingParams
+from pallas_kernels.paged_attention import Implementation
 from tests.reference import FIXTURES
 
 TINY_MISTRAL = FIXTURES / "tiny_mistral"
 
 
-def decoder(path: Path, dtype: DTypeLike = np.float32) -> Decoder:
+def decoder(path: Path, dtype: DTypeLike = np.float32, kernels: Implementation = "xla") -> Decoder:
     """The model at ``path``, its weights in ``dtype``."""
     checkpoint = open_checkpoint(path)
-    return Decoder(checkpoint.config, {name: jnp.asarray(a) for name, a in checkpoint.weights(np.dtype(dtype))})
+    weights = {name: jnp.asarray(array) for name, array in checkpoint.weights(np.dtype(dtype))}
+    return Decoder(checkpoint.config, weights, kernels=kernels)
 
 
 def random_decoder(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> Decoder:
     """A model of the given arrays."""
-    return Decoder(config, {name: jnp.asarray(array) for name, array in weights.items()})
+    return Decoder(config, {name: jnp.asarray(array) for name, array in weights.items()}, kernels="xla")
 
 
 def engine(

@@ -7,13 +7,14 @@ its traceback is worth more than a tidy line.
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import typer
 
 PROMPT_FAILED = 1
 USAGE = 2
 OUTPUT_FAILED = 3
+DEVICE_FAILED = 4
 CLOSED_PIPE = 128 + 13
 """What a shell reports of a program that SIGPIPE ended, as other programs in front of ``| head`` are."""
 
@@ -26,13 +27,18 @@ def print_error(message: str) -> None:
 
 
 @contextmanager
-def usage_errors() -> Iterator[None]:
-    """A ValueError of the block is a value that the user gave: prints it and ends with ``USAGE``."""
+def ended_by(kind: type[Exception], exit_code: int) -> Iterator[None]:
+    """An error of this kind in the block is told in one line and ends the program with this code."""
     try:
         yield
-    except ValueError as error:
+    except kind as error:
         print_error(str(error))
-        raise typer.Exit(USAGE) from error
+        raise typer.Exit(exit_code) from error
+
+
+def usage_errors() -> AbstractContextManager[None]:
+    """A ValueError of the block is a value that the user gave."""
+    return ended_by(ValueError, USAGE)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from jaxinfer.cli import options
-from jaxinfer.cli.exits import PROMPT_FAILED, print_error, shown_warnings, usage_errors
+from jaxinfer.cli.exits import DEVICE_FAILED, PROMPT_FAILED, ended_by, print_error, shown_warnings, usage_errors
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
 from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, print_speed, print_totals, shown_text
@@ -41,6 +41,7 @@ def generate(
     stop_token_id: options.StopTokenId = None,
     model: options.Model = "smollm2-135m",
     dtype: options.Dtype = "auto",
+    kernels: options.Kernels = "auto",
     max_model_len: options.MaxModelLen = None,
     num_kv_pages: options.NumKvPages = None,
     max_num_seqs: options.MaxNumSeqs = None,
@@ -50,7 +51,7 @@ def generate(
     """Generate text for one prompt or many.
 
     One prompt streams its text. Several print each text under its prompt, in their order. Exit code 1: a prompt
-    failed; 2: the options are wrong; 3: stdout cannot be written.
+    failed; 2: the options are wrong; 3: stdout cannot be written; 4: the GPU computes wrong values.
     """
     with shown_warnings():
         with usage_errors():
@@ -72,6 +73,7 @@ def generate(
                 model,
                 load_format=load_format,
                 dtype=dtype,
+                kernels=kernels,
                 max_model_len=max_model_len,
                 num_kv_pages=num_kv_pages,
                 max_num_seqs=min(len(prompts), _MOST_SEQS) if max_num_seqs is None else max_num_seqs,
@@ -91,17 +93,21 @@ def _load(
     *,
     load_format: str,
     dtype: str,
+    kernels: str,
     max_model_len: int | None,
     num_kv_pages: int | None,
     max_num_seqs: int,
 ) -> "LLM":
-    from jaxinfer.llm import LLM  # imports jax, which takes a second that --help need not
+    # These import jax, which takes a second that --help need not.
+    from jaxinfer.kernel_self_test import KernelSelfTestError
+    from jaxinfer.llm import LLM
 
-    with ProgressBar("Compiling") as bar:
+    with ProgressBar("Compiling") as bar, ended_by(KernelSelfTestError, DEVICE_FAILED):
         return LLM(
             model,
             load_format=cast("LoadFormat", load_format),  # it is checked there
             dtype=dtype,
+            kernels=kernels,
             max_model_len=max_model_len,
             num_kv_pages=num_kv_pages,
             max_num_seqs=max_num_seqs,

@@ -70,6 +70,14 @@ Dtype = Annotated[
     str,
     typer.Option(help="float32, bfloat16, or auto: float32 on a CPU and bfloat16 elsewhere.", rich_help_panel=_ENGINE),
 ]
+Kernels = Annotated[
+    str,
+    typer.Option(
+        help="xla, pallas, or auto: the GPU kernels (pallas) on a GPU and xla elsewhere. "
+        "On a CPU pallas is interpreted: slow, for a look at what a GPU would compute.",
+        rich_help_panel=_ENGINE,
+    ),
+]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(help="The longest prompt and output together, in tokens.", rich_help_panel=_ENGINE),

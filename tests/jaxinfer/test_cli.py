@@ -25,6 +25,7 @@ from jaxinfer.cli.generate import stream_one
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
 from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, Totals, print_speed
+from jaxinfer.kernel_self_test import KernelSelfTestError
 from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 
@@ -200,6 +201,7 @@ def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
         (["--stop-token-id", "-5"], "-5"),
         (["--model", "no/such/model.gguf"], "'no/such/model.gguf'"),
         (["--load-format", "warm"], "'warm'"),
+        (["--kernels", "triton"], "kernels is 'triton'; it must be 'auto', 'xla' or 'pallas'"),
         (["--chat", "--token-ids"], "--token-ids"),
         (["--system", "Be brief."], "--system"),
         (["--prompts-file", "-"], "--prompts-file"),
@@ -223,6 +225,16 @@ def test_a_foreign_file_is_named(command, tmp_path):
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {file}: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_gpu_kernel_that_fails_its_test_is_one_line_and_exit_code_4(monkeypatch):
+    def fail(*arguments, **options):
+        raise KernelSelfTestError("the GPU kernel for something computes wrong values")
+
+    monkeypatch.setattr("jaxinfer.llm.build_engine", fail)
+    result = jaxinfer("generate", "--prompt", "1", "--token-ids", "--load-format", "random")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr == "error: the GPU kernel for something computes wrong values\n"
 
 
 def test_an_unknown_option_and_a_word_for_a_number_have_exit_code_2():

@@ -1,8 +1,15 @@
-"""What a model's files give when they are put together: here the tokens that end a text."""
+"""What a model's files give when they are put together, and what is looked at before an engine is built of them."""
 
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import numpy as np
 import pytest
 
-from jaxinfer.loading import open_model
+from jaxinfer import loading
+from jaxinfer.kernel_self_test import KernelSelfTestError
+from jaxinfer.loading import build_engine, open_model
 from tests.checkpoints.writers import HF_CONFIG, hf_tensors, known_weights, write_hf, write_json
 from tests.vocabularies import write_byte_level_json
 
@@ -23,3 +30,83 @@ def test_a_text_ends_where_the_checkpoint_says_and_at_the_tokenizers_eos(tmp_pat
     if generation is not None:
         write_json(tmp_path / "generation_config.json", generation)
     assert open_model(tmp_path).eos_token_ids == ends
+
+
+# ---- the device ------------------------------------------------------------------------------------------------------
+
+LIMITS = {"max_model_len": 32, "num_kv_pages": 4, "max_num_seqs": 2, "max_chunk_tokens": 16, "page_size": 8}
+
+
+class FakeGpu(SimpleNamespace):
+    """What jax says of a GPU. What is put on it lies on the CPU."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index=index, platform="gpu", device_kind="NVIDIA A10", core_count=72, compute_capability="8.6")
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index}"
+
+
+@pytest.fixture
+def with_gpus(monkeypatch):
+    """Pretends that jax found a number of GPUs; 0 leaves the CPU."""
+
+    def pretend(count):
+        if count:
+            monkeypatch.setattr(jax, "devices", lambda: [FakeGpu(index) for index in range(count)])
+
+    return pretend
+
+
+@pytest.fixture
+def model(tmp_path):
+    write_hf(tmp_path, hf_tensors(known_weights()), HF_CONFIG)
+    write_byte_level_json(tmp_path)
+    return open_model(tmp_path)
+
+
+@pytest.fixture
+def tested(monkeypatch):
+    """The arguments of each test of the kernels, which is not made."""
+    calls = []
+    monkeypatch.setattr(loading, "check_kernels", lambda *arguments: calls.append(arguments))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "kernels", "is_tested"),
+    [(1, "auto", True), (1, "pallas", True), (1, "xla", False), (0, "auto", False), (0, "pallas", False)],
+)
+def test_kernels_are_tested_where_a_gpu_is_to_run_them(with_gpus, tested, model, num_gpus, kernels, is_tested):
+    with_gpus(num_gpus)
+    _, runner = build_engine(model, dtype="bfloat16", kernels=kernels, **LIMITS)
+    if not is_tested:
+        assert tested == []
+        return
+    [(tested_model, config, dtype)] = tested
+    assert tested_model == model.config
+    assert {name: getattr(config, name) for name in LIMITS} == LIMITS
+    assert dtype == runner.programs.weights[0].dtype == "bfloat16"
+
+
+def test_kernels_that_fail_end_the_start_before_weights_are_read(with_gpus, monkeypatch, model):
+    def fail(*arguments):
+        raise KernelSelfTestError("wrong")
+
+    def read(dtype: np.dtype):
+        raise AssertionError("the weights were read")
+
+    with_gpus(1)
+    monkeypatch.setattr(loading, "check_kernels", fail)
+    with pytest.raises(KernelSelfTestError):
+        build_engine(dataclasses.replace(model, weights=read), **LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "warnings"),
+    [(0, []), (1, []), (3, ["3 GPUs are visible; the engine uses the first, cuda:0 (NVIDIA A10)"])],
+)
+def test_of_several_gpus_the_first_is_used_and_named(with_gpus, tested, model, caplog, num_gpus, warnings):
+    with_gpus(num_gpus)
+    build_engine(model, **LIMITS)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == warnings

@@ -1,0 +1,218 @@
+"""Small cases of attention whose answers are computed on the host, and how far a GPU kernel is from them.
+
+The answers come from the definition, in NumPy and float64, over keys and values that lie in a row: nothing of the
+device and nothing of the paged cache can be wrong in them. The inputs are made on the host as well. Pages are shuffled,
+and every slot without a token is NaN, so that a kernel which reads or writes a wrong place does not stay unnoticed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int32
+
+from jaxinfer.config import ModelConfig
+from pallas_kernels.paged_attention import LayerCache, decode_attention, paged_attention
+
+_LENGTHS = (333, 257, 1)
+"""Tokens of the sequences: one whose keys are enough for several shares, one whose newest token is the first of a page
+(of 1 to 256 slots), and one that has no other token."""
+
+_LONGEST_WINDOW = 100
+"""A longer window is cut to this one, so that it is shorter than the sequences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a kernel is compiled for.
+
+    Attributes:
+        num_heads, num_kv_heads, head_dim, page_size: H, K, D, S.
+        window: keys that a token attends to, or None for all.
+        dtype: of queries and cache.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    page_size: int
+    window: int | None
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, model: ModelConfig, *, page_size: int, window: int | None, dtype: np.dtype) -> "Shape":
+        """The model's, but for a long window."""
+        return cls(
+            num_heads=model.num_heads,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            page_size=page_size,
+            window=None if window is None else min(window, _LONGEST_WINDOW),
+            dtype=dtype,
+        )
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores."""
+        return 1 / math.sqrt(self.head_dim)
+
+    def oldest(self, position: int) -> int:
+        """The first position that the token at ``position`` attends to."""
+        return 0 if self.window is None else max(0, position + 1 - self.window)
+
+
+def decode_error(shape: Shape, num_rows: int) -> float:
+    """How far decode rows, and the cache after them, are from the definition.
+
+    Args:
+        shape: of the kernel.
+        num_rows: B; rows beyond the sequences are padding.
+
+    Returns:
+        As ``relative_error``; infinite also where the kernel's counters are left in disorder.
+    """
+    rng, num_kv_heads = np.random.default_rng(0), shape.num_kv_heads
+    qkv = _normal(rng, (num_rows, shape.num_heads + 2 * num_kv_heads, shape.head_dim), shape.dtype)
+    angles = rng.uniform(0, 2 * np.pi, (num_rows, shape.head_dim // 2)).astype(np.float32)
+    q, k, v = np.split(qkv, [shape.num_heads, shape.num_heads + num_kv_heads], axis=1)
+    q, k = _rotated(q, angles), _rotated(k, angles)
+    sequences = _sequences(rng, shape, num_rows)
+    for sequence, *newest in zip(sequences, k, v, strict=False):
+        sequence[-1] = newest
+    before = [np.concatenate([sequence[:-1], np.full_like(sequence[-1:], np.nan)]) for sequence in sequences]
+    last = [len(sequence) - 1 for sequence in sequences]
+    table = _Table.of(sequences, [shape.oldest(p) for p in last], num_rows, shape.page_size)
+
+    decode = partial(decode_attention, window=shape.window, scale=shape.scale, implementation="pallas")
+    attended, cache = jax.jit(decode, donate_argnames="cache")(
+        qkv.astype(shape.dtype),
+        cache=_cache(table.filled(before), shape, num_rows),
+        page_table=table.pages,
+        first_page=table.first_page,
+        position=np.pad(np.array(last, np.int32), (0, num_rows - len(last)), constant_values=-1),
+        cos=np.cos(angles),
+        sin=np.sin(angles),
+    )
+    if np.asarray(cache.arrivals).any():
+        return math.inf
+    expected = np.zeros((num_rows, shape.num_heads, shape.head_dim))
+    for i, position in enumerate(last):
+        expected[i] = _attended(q[i], sequences[i][shape.oldest(position) :], shape.scale)
+    written = relative_error(cache.pages[1:], table.filled(sequences)[1:])  # padding may write to the dummy page 0
+    return max(relative_error(attended, expected), written)
+
+
+def chunk_error(shape: Shape, num_tokens: int, block_q: int) -> float:
+    """How far the tokens of a chunk are from the definition; as ``relative_error``.
+
+    Args:
+        shape: of the kernel.
+        num_tokens: C, a multiple of ``block_q``; blocks beyond the sequences are padding.
+        block_q: tokens of a block of queries.
+    """
+    rng, num_blocks = np.random.default_rng(1), num_tokens // block_q
+    sequences = _sequences(rng, shape, num_blocks)
+    row, start, length = np.zeros((3, num_blocks), np.int32)
+    for i, sequence in enumerate(sequences):  # each sequence's last tokens
+        row[i], start[i], length[i] = i, max(0, len(sequence) - block_q), min(block_q, len(sequence))
+    q = _normal(rng, (num_blocks, block_q, shape.num_heads, shape.head_dim), shape.dtype)
+    oldest = [shape.oldest(p) for p in start[: len(sequences)]]
+    table = _Table.of(sequences, oldest, len(sequences), shape.page_size)
+
+    attend = partial(paged_attention, window=shape.window, scale=shape.scale, implementation="pallas")
+    attended = jax.jit(attend)(
+        q.astype(shape.dtype),
+        cache=_cache(table.filled(sequences), shape, num_rows=1),
+        page_table=table.pages,
+        first_page=table.first_page,
+        block_row=row,
+        block_start=start,
+        block_len=length,
+    )
+    expected = np.zeros(q.shape)
+    for i, sequence in enumerate(sequences):
+        for j in range(length[i]):
+            seen = slice(shape.oldest(start[i] + j), start[i] + j + 1)
+            expected[i, j] = _attended(q[i, j], sequence[seen], shape.scale)
+    return relative_error(attended, expected)
+
+
+def relative_error(result: jax.Array, expected: Float[np.ndarray, "*heads D"]) -> float:
+    """The largest distance of a head from what it should be, over its norm; infinite for NaN and beside zeros.
+
+    Where NaN is expected, nothing but NaN is right.
+    """
+    values = np.asarray(result).astype(np.float64)
+    difference = np.where(np.isnan(values) & np.isnan(expected), 0, values - expected)
+    distance, norm = (np.linalg.norm(x, axis=-1) for x in (difference, np.nan_to_num(expected)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.where(distance == 0, 0, distance / norm)
+    return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Which pages hold which positions of the sequences: in no order, and none of what lies before the oldest."""
+
+    pages: Int32[np.ndarray, "R P"]
+    first_page: Int32[np.ndarray, "R"]
+    page_size: int
+
+    @classmethod
+    def of(cls, sequences: Sequence[np.ndarray], oldest: Sequence[int], num_rows: int, page_size: int) -> "_Table":
+        """The table of ``num_rows`` rows, the first of which have the sequences and the others the dummy page."""
+        first_page, count = np.zeros((2, num_rows), np.int32)
+        first_page[: len(sequences)] = [position // page_size for position in oldest]
+        count[: len(sequences)] = [-(-len(sequence) // page_size) for sequence in sequences]
+        count -= first_page
+        pages = np.zeros((num_rows, count.max()), np.int32)
+        pages[np.arange(count.max()) < count[:, None]] = 1 + np.random.default_rng(2).permutation(count.sum())
+        return cls(pages, first_page, page_size)
+
+    def filled(self, sequences: Sequence[np.ndarray]) -> Float[np.ndarray, "num_pages S 2 K D"]:
+        """The pages with the sequences in them and NaN elsewhere."""
+        filled = np.full((1 + self.pages.max(), self.page_size, *sequences[0].shape[1:]), np.nan)
+        for sequence, pages, first_page in zip(sequences, self.pages, self.first_page, strict=False):
+            position = np.arange(first_page * self.page_size, len(sequence))
+            page = pages[position // self.page_size - first_page]
+            filled[page, position % self.page_size] = sequence[position]
+        return filled
+
+
+def _cache(pages: np.ndarray, shape: Shape, num_rows: int) -> LayerCache:
+    """On the device; the counters as the engine makes them, the pages without any help of the device."""
+    return LayerCache(
+        pages=jax.device_put(pages.astype(shape.dtype)),
+        scales=None,
+        arrivals=jnp.zeros((num_rows, shape.num_kv_heads), jnp.int32),
+    )
+
+
+def _sequences(rng: np.random.Generator, shape: Shape, most: int) -> list[Float[np.ndarray, "n 2 K D"]]:
+    """K and V of each token of the first ``most`` sequences."""
+    heads = (2, shape.num_kv_heads, shape.head_dim)
+    return [_normal(rng, (length, *heads), shape.dtype) for length in _LENGTHS[:most]]
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Normal numbers that ``dtype`` has, in float64."""
+    return rng.standard_normal(shape).astype(dtype).astype(np.float64)
+
+
+def _rotated(x: Float[np.ndarray, "T heads D"], angles: Float[np.ndarray, "T half_D"]) -> np.ndarray:
+    """Each pair (i, i + D / 2) turned by its token's angle."""
+    first, second = np.split(x, 2, axis=-1)
+    turned = (first + 1j * second) * np.exp(1j * angles.astype(np.float64))[:, None]
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def _attended(q: Float[np.ndarray, "H D"], kv: Float[np.ndarray, "n 2 K D"], scale: float) -> Float[np.ndarray, "H D"]:
+    """One query's attention to all of the given keys."""
+    k, v = kv.transpose(1, 2, 0, 3)  # [K, n, D]
+    scores = q.reshape(len(k), -1, q.shape[-1]) @ k.swapaxes(1, 2) * scale
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return (weights / weights.sum(axis=-1, keepdims=True) @ v).reshape(q.shape)

@@ -1,0 +1,34 @@
+"""Which implementation of its kernels an engine runs: settled once, when it is built, and said in the log."""
+
+import logging
+from typing import Literal, cast, get_args
+
+from jaxinfer.config import ModelConfig
+from pallas_kernels.device import current_device
+from pallas_kernels.paged_attention import Implementation, pick_implementation
+
+logger = logging.getLogger(__name__)
+
+Kernels = Literal["auto", "xla", "pallas"]
+
+
+def choose_kernels(asked: str, model: ModelConfig) -> Implementation:
+    """What runs where ``asked`` was asked for.
+
+    Args:
+        asked: ``xla``, ``pallas``, or ``auto``: the GPU kernels on a GPU that they support, ``xla`` elsewhere.
+        model: the shape of the model.
+
+    Raises:
+        ValueError: ``asked`` is none of these.
+    """
+    if asked not in get_args(Kernels):
+        raise ValueError(f"kernels is {asked!r}; it must be 'auto', 'xla' or 'pallas'")
+    implementation = pick_implementation(
+        None if asked == "auto" else cast(Implementation, asked), head_dim=model.head_dim
+    )
+    device = current_device()
+    logger.info("kernels on %s: %s", device.kind, implementation)
+    if implementation == "pallas" and not device.is_gpu:
+        logger.warning("kernels is 'pallas' on a %s: the GPU kernels are interpreted, which is slow", device.platform)
+    return implementation

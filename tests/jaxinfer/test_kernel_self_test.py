@@ -1,0 +1,287 @@
+"""The test that an engine makes of its GPU kernels: it passes for kernels that are right and names those that are not.
+
+Here the kernels are interpreted. What a wrong one computes is made from what the right one does.
+"""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxinfer import kernel_cases, kernel_self_test
+from jaxinfer.config import EngineConfig, ModelConfig
+from jaxinfer.kernel_cases import Shape, chunk_error, decode_error, relative_error
+from jaxinfer.kernel_self_test import KernelSelfTestError, check_kernels
+from pallas_kernels.device import Device
+from pallas_kernels.paged_attention import decode_attention, paged_attention
+from pallas_kernels.paged_attention.pallas_gpu import launch
+from pallas_kernels.paged_attention.pallas_gpu.tile import Shares
+
+FLOAT32, BFLOAT16 = np.dtype(jnp.float32), np.dtype(jnp.bfloat16)
+TOLERANCES = {FLOAT32: 2e-5, BFLOAT16: 2e-2}
+
+MODEL = ModelConfig(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=32,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=24,
+    max_position_embeddings=4096,
+    rope_theta=10000.0,
+    norm_eps=1e-5,
+    tie_embeddings=True,
+    windows=(None, None),
+)
+LIMITS = EngineConfig(max_model_len=512, max_num_seqs=5, max_chunk_tokens=64, page_size=16, num_kv_pages=64)
+
+
+def with_windows(*windows: int | None) -> ModelConfig:
+    return dataclasses.replace(MODEL, num_layers=len(windows), windows=windows)
+
+
+def shape_of(page_size: int = 16, window: int | None = None, dtype: np.dtype = FLOAT32) -> Shape:
+    return Shape.of(MODEL, page_size=page_size, window=window, dtype=dtype)
+
+
+def worst_error(shape: Shape) -> float:
+    """Of both operations, with rows and blocks beyond the sequences and without."""
+    errors = [decode_error(shape, b) for b in (1, 5)] + [chunk_error(shape, c, 16) for c in (16, 64)]
+    return max(errors)
+
+
+OPERATIONS = {
+    decode_attention: lambda shape: decode_error(shape, 5),
+    paged_attention: lambda shape: chunk_error(shape, 64, 16),
+}
+"""The operations under test, and what measures each."""
+
+
+def run_instead(monkeypatch, operation, wrapper):
+    """Let the cases run ``wrapper`` around the portable implementation, which compiles sooner than the interpreter."""
+
+    def portable(*arguments, **options):
+        return operation(*arguments, **options | {"implementation": "xla"})
+
+    monkeypatch.setattr(kernel_cases, operation.__name__, lambda *args, **options: wrapper(portable, *args, **options))
+
+
+def unchanged(operation, *arguments, **options):
+    return operation(*arguments, **options)
+
+
+# ---- kernels that are right ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("windows", "dtype"), [((None, None), FLOAT32), ((4096,), BFLOAT16)])
+def test_kernels_that_are_right_pass(windows, dtype):
+    check_kernels(with_windows(*windows), LIMITS, dtype)
+
+
+@pytest.mark.parametrize(("page_size", "window"), [(1, 7), (8, None), (8, 1), (16, 16), (512, 4096)])
+def test_pages_and_windows_of_any_size_will_do(monkeypatch, page_size, window):
+    for operation in OPERATIONS:
+        run_instead(monkeypatch, operation, unchanged)
+    assert worst_error(shape_of(page_size, window)) < 1e-6
+
+
+def test_every_program_that_may_differ_is_run(monkeypatch):
+    """The fewest and the most rows and chunk tokens, once for each kind of layer."""
+    run = []
+    monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: run.append((shape.window, b)) or 0.0)
+    monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: run.append((shape.window, c, q)) or 0.0)
+    limits = dataclasses.replace(LIMITS, max_num_seqs=32, max_chunk_tokens=256)
+    check_kernels(with_windows(None, 8, None, 8), limits, FLOAT32)
+    assert run == [
+        *((None, 1), (None, 32), (None, 64, 16), (None, 256, 16)),
+        *((8, 1), (8, 32), (8, 64, 16), (8, 256, 16)),
+    ]
+
+
+def test_an_engine_of_one_row_and_one_block_runs_each_kernel_once(monkeypatch):
+    run = []
+    monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: run.append(b) or 0.0)
+    monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: run.append((c, q)) or 0.0)
+    check_kernels(MODEL, dataclasses.replace(LIMITS, max_num_seqs=1, max_chunk_tokens=16), FLOAT32)
+    assert run == [1, (16, 16)]
+
+
+@pytest.mark.parametrize("measure", [lambda shape: decode_error(shape, 1), lambda shape: chunk_error(shape, 16, 16)])
+def test_the_keys_are_enough_for_several_shares(monkeypatch, measure):
+    """As on a GPU, whose many multiprocessors make the kernel cut the keys of few rows."""
+    gpu = Device(platform="cpu", kind="as an A10", num_cores=72, compute_capability=None)
+    shares_of, active = Shares.of, []
+
+    def spy(tile, geometry):
+        shares = shares_of(tile, geometry)
+        jax.debug.callback(lambda count: active.append(int(count)), shares.active)
+        return shares
+
+    monkeypatch.setattr(launch, "current_device", lambda: gpu)
+    monkeypatch.setattr(Shares, "of", spy)
+    assert measure(shape_of()) < TOLERANCES[FLOAT32]
+    assert max(active) > 3
+
+
+# ---- kernels that are wrong ------------------------------------------------------------------------------------------
+
+# In bfloat16, whose tolerance is the wide one.
+
+VALUE_FAULTS = {
+    "a scale": lambda x: x * jnp.asarray(1.05, x.dtype),
+    "zeros": jnp.zeros_like,
+    "one nan": lambda x: x.at[(0,) * x.ndim].set(jnp.nan),
+    "one column": lambda x: x.at[..., 0].set(0),
+    "heads in another order": lambda x: jnp.roll(x, 1, axis=-2),
+}
+
+
+@pytest.mark.parametrize("fault", VALUE_FAULTS.values(), ids=VALUE_FAULTS.keys())
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_wrong_values_are_far_off(monkeypatch, operation, fault):
+    def wrong(operation, *arguments, **options):
+        result = operation(*arguments, **options)
+        return (fault(result[0]), result[1]) if isinstance(result, tuple) else fault(result)
+
+    run_instead(monkeypatch, operation, wrong)
+    assert OPERATIONS[operation](shape_of(dtype=BFLOAT16)) > 2 * TOLERANCES[BFLOAT16]
+
+
+@pytest.mark.parametrize("page_size", [16, 64])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_one_wrong_page_is_far_off(monkeypatch, operation, page_size):
+    """The first page of one sequence in the place of another's. (In what order a sequence has its own pages makes no
+    difference without a window, since keys carry their positions.)"""
+
+    def wrong(operation, *arguments, page_table, **options):
+        return operation(*arguments, page_table=page_table.at[0, 0].set(page_table[1, 0]), **options)
+
+    run_instead(monkeypatch, operation, wrong)
+    assert OPERATIONS[operation](shape_of(page_size, dtype=BFLOAT16)) > 2 * TOLERANCES[BFLOAT16]
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_window_that_is_off_by_one_is_far_off(monkeypatch, operation, off):
+    def wrong(operation, *arguments, window, **options):
+        return operation(*arguments, window=window + off, **options)
+
+    run_instead(monkeypatch, operation, wrong)
+    assert OPERATIONS[operation](shape_of(window=4096, dtype=BFLOAT16)) > 2 * TOLERANCES[BFLOAT16]
+
+
+def without_keys(before, after):
+    return dataclasses.replace(after, pages=after.pages.at[:, :, 0].set(before.pages[:, :, 0]))
+
+
+def without_an_old_number(before, after):
+    return dataclasses.replace(after, pages=jnp.where(after.pages == jnp.nanmax(before.pages), 0, after.pages))
+
+
+CACHE_FAULTS = {
+    "nothing written": lambda before, after: dataclasses.replace(after, pages=before.pages),
+    "no key written": without_keys,
+    "every slot written": lambda before, after: dataclasses.replace(after, pages=jnp.nan_to_num(after.pages)),
+    "an old number lost": without_an_old_number,
+    "a count left": lambda before, after: dataclasses.replace(after, arrivals=after.arrivals.at[0, 1].set(1)),
+}
+
+
+@pytest.mark.parametrize("fault", CACHE_FAULTS.values(), ids=CACHE_FAULTS.keys())
+def test_a_cache_in_disorder_is_far_off(monkeypatch, fault):
+    def wrong(operation, *arguments, cache, **options):
+        attended, after = operation(*arguments, cache=cache, **options)
+        return attended, fault(cache, after)
+
+    run_instead(monkeypatch, decode_attention, wrong)
+    assert decode_error(shape_of(dtype=BFLOAT16), 5) > 2 * TOLERANCES[BFLOAT16]
+
+
+# ---- what is said ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """What jax would say on a machine with one."""
+    gpu, backend = SimpleNamespace(device_kind="NVIDIA A10"), SimpleNamespace(platform_version="PJRT C API\ncuda 13000")
+    monkeypatch.setattr(kernel_self_test, "get_backend", lambda: backend)
+    monkeypatch.setattr(kernel_self_test.jax, "devices", lambda: [gpu])
+
+
+def test_the_message_says_which_kernel_how_wrong_where_and_what_can_be_done(on_a_gpu, monkeypatch):
+    monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: 0.0499 if b == 5 else 0.0)
+    monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: 0.0)
+    with pytest.raises(KernelSelfTestError) as caught:
+        check_kernels(MODEL, LIMITS, BFLOAT16)
+    assert str(caught.value) == (
+        "the GPU kernel for decode attention (B = 5, window None) computes wrong values on NVIDIA A10 with jax "
+        f"{jax.__version__} and CUDA 13.0: an error of 0.0499 where 0.02 is allowed. --kernels xla (in Python: "
+        "kernels='xla') does without the GPU kernels; another version of jax may be right"
+    )
+
+
+def test_a_kernel_that_does_not_run_is_named_too(on_a_gpu, monkeypatch):
+    def fails(shape, c, q):
+        raise NotImplementedError("head_dim is 512; the GPU kernel takes at most 256\nand more lines")
+
+    monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: 0.0)
+    monkeypatch.setattr(kernel_self_test, "chunk_error", fails)
+    with pytest.raises(KernelSelfTestError) as caught:
+        check_kernels(with_windows(8), LIMITS, FLOAT32)
+    assert str(caught.value).startswith(
+        f"the GPU kernel for chunk attention (C = 16, window 8) does not run on NVIDIA A10 with jax {jax.__version__} "
+        "and CUDA 13.0: NotImplementedError: head_dim is 512; the GPU kernel takes at most 256. --kernels xla "
+    )
+    assert isinstance(caught.value.__cause__, NotImplementedError)
+
+
+def test_a_kernel_that_computes_a_wrong_scale_stops_the_engine(monkeypatch):
+    def wrong(operation, *arguments, **options):
+        return operation(*arguments, **options) * 1.05
+
+    run_instead(monkeypatch, decode_attention, unchanged)
+    run_instead(monkeypatch, paged_attention, wrong)
+    with pytest.raises(KernelSelfTestError, match=r"chunk attention .* wrong values on cpu .* an error of 0\.05 where"):
+        check_kernels(MODEL, LIMITS, FLOAT32)
+
+
+@pytest.mark.parametrize("error", [float("inf"), 2.1e-5])
+def test_no_error_above_the_tolerance_passes(monkeypatch, error):
+    monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: error)
+    with pytest.raises(KernelSelfTestError):
+        check_kernels(MODEL, LIMITS, FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("platform_version", "said"),
+    [
+        ("PJRT C API\ncuda 12090", "CUDA 12.9"),
+        ("PJRT C API\ncuda 13020", "CUDA 13.2"),
+        ("PJRT C API\nrocm 60300", "PJRT C API rocm 60300"),
+        ("cpu", "cpu"),
+    ],
+)
+def test_the_cuda_version_is_read_from_what_the_backend_says(platform_version, said):
+    assert kernel_self_test._cuda_version(platform_version) == said
+
+
+@pytest.mark.parametrize(
+    ("result", "expected", "error"),
+    [
+        ([[3.0, 4.0]], [[3.0, 4.0]], 0),
+        ([[3.0, 4.0], [0.0, 1.1]], [[3.0, 4.0], [0.0, 1.0]], 0.1),
+        ([[3.0, 4.5]], [[3.0, 4.0]], 0.1),
+        ([[0.0, 0.0]], [[0.0, 0.0]], 0),
+        ([[0.0, 1e-9]], [[0.0, 0.0]], np.inf),
+        ([[np.nan, 4.0]], [[3.0, 4.0]], np.inf),
+        ([[np.inf, 4.0]], [[3.0, 4.0]], np.inf),
+        ([[np.nan, np.nan]], [[np.nan, np.nan]], 0),
+        ([[0.0, np.nan]], [[np.nan, np.nan]], np.inf),
+    ],
+)
+def test_the_error_is_that_of_the_worst_head_relative_to_its_norm(result, expected, error):
+    assert relative_error(np.array(result), np.array(expected)) == pytest.approx(error, rel=1e-9)
