@@ -8,6 +8,7 @@ the number of programs instead of multiplying it.
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +101,11 @@ class Programs:
             for draw in Draw:
                 yield partial(self._compile_sample, draw, b)
 
-    def _compile_forward(self, b: int, c: int) -> None:
+    def forward_call(self, b: int, c: int) -> tuple[Any, tuple[Any, ...]]:
+        """The forward program (B, C) before it is compiled: the jitted function, and its arguments or their shapes.
+
+        To be compiled here, or for a device that is not there: model and cache may then be shapes alone.
+        """
         layout = self.layouts[b, c]
 
         def forward(
@@ -113,7 +118,11 @@ class Programs:
             return model(last_tokens, kv_cache, layout.unpack(packed))
 
         arguments = (self.weights, self._kv_cache_shape, self._last_tokens_shape, self._packed_shape(b))
-        self.forward[b, c] = jax.jit(forward, donate_argnums=1).lower(*arguments).compile()
+        return jax.jit(forward, donate_argnums=1), arguments
+
+    def _compile_forward(self, b: int, c: int) -> None:
+        forward, arguments = self.forward_call(b, c)
+        self.forward[b, c] = forward.lower(*arguments).compile()
 
     def _compile_sample(self, draw: Draw, b: int) -> None:
         layout = self.layouts[b, 0]
