@@ -96,8 +96,8 @@ class Attention(nnx.Module):
             attended, cache = self._decode(heads, cache, view)
         else:
             q, cache = self._append_chunk(heads, cache, view, view.chunk)
-            decoded, cache = self._decode(heads, cache, view)
-            attended = jnp.concatenate([decoded, self._attend_chunk(q, cache, view, view.chunk)])
+            attended, cache = self._decode(heads, cache, view)
+            attended = self._attend_chunk(q, attended, cache, view, view.chunk)
         return project(attended.reshape(x.shape[0], -1), self.out[...]), cache
 
     def _decode(self, heads: Array, cache: LayerCache, view: TokenView) -> tuple[Array, LayerCache]:
@@ -124,8 +124,9 @@ class Attention(nnx.Module):
         q, k = (rotate(x, view.cos[num_rows:], view.sin[num_rows:]) for x in (q, k))
         return q, write(cache, k, v, chunk.page, chunk.offset)
 
-    def _attend_chunk(self, q: Array, cache: LayerCache, view: TokenView, chunk: ChunkView) -> Array:
-        attended = paged_attention(
+    def _attend_chunk(self, q: Array, attended: Array, cache: LayerCache, view: TokenView, chunk: ChunkView) -> Array:
+        """The attended tokens of the step, the chunk's put behind the decode rows'."""
+        return paged_attention(
             q.reshape(chunk.row.shape[0], -1, self.num_heads, self.head_dim),
             cache,
             view.page_table,
@@ -135,9 +136,9 @@ class Attention(nnx.Module):
             chunk.length,
             window=self.window,
             scale=self._scale,
+            into=attended,
             implementation=self.kernels,
         )
-        return attended.reshape(q.shape)
 
     @property
     def _scale(self) -> float:

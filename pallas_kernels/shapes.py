@@ -1,7 +1,7 @@
 """Shapes of real models by name, shared by tests, tuning and benchmarks, so that all of them mean the same numbers.
 
 The numbers are those of each model's published ``config.json``. Chosen so that every group size and head size that the
-kernels meet is there: groups of 1 to 12, heads of 8 to 128, hidden sizes that are no multiple of 128.
+kernels meet is there: groups of 1 to 12, heads of 8 to 256, hidden sizes that are no multiple of 128.
 """
 
 from collections.abc import Mapping
@@ -54,9 +54,11 @@ SHAPES: Mapping[str, ModelShape] = {
     "qwen2.5-1.5b": _shape(12, 2, 128, 1536, 8960),
     "qwen2.5-7b": _shape(28, 4, 128, 3584, 18944),
     "tinyllama-1.1b": _shape(32, 4, 64, 2048, 5632),
+    "qwen3-8b": _shape(32, 8, 128, 4096, 12288),
     "llama-3.2-1b": _shape(32, 8, 64, 2048, 8192),
     "llama-3.2-3b": _shape(24, 8, 128, 3072, 8192),
     "llama-3.1-8b": _shape(32, 8, 128, 4096, 14336),
+    "gemma-2-2b": _shape(8, 4, 256, 2304, 9216, window=4096),
     "h2o-danube-1.8b": _shape(32, 8, 80, 2560, 6912, window=4096),
     "phi-3-mini-4k": _shape(32, 32, 96, 3072, 8192, window=2047),
     "mistral-7b-v0.1": _shape(32, 8, 128, 4096, 14336, window=4096),

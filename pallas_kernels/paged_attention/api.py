@@ -34,9 +34,10 @@ def paged_attention(
     *,
     window: int | None,
     scale: float,
+    into: Float[Array, "T H D"] | None = None,
     implementation: Implementation | None = None,
     config: Config | None = None,
-) -> Float[Array, "N Q H D"]:
+) -> Float[Array, "T H D"]:
     """Causal attention of blocks of queries over the keys and values that a paged cache holds.
 
     A block is ``Q`` neighbouring tokens of one request: 1 for decoding, 16 or 32 for pieces of prompts. Query i of
@@ -55,23 +56,33 @@ def paged_attention(
         block_len: for each block how many queries it has, 0 to Q; the others are padding and give zeros.
         window: keys that a token attends to, or None for all.
         scale: factor of the scores, 1 / sqrt(D) as a rule.
+        into: an array whose last N Q tokens are to be the result, in q's dtype; it is updated in place where it is not
+            used after. A step has its decode rows before them. None: the result alone.
         implementation: ``xla`` runs anywhere; ``pallas`` is the GPU kernel, interpreted on a CPU (slowly, for tests);
             None takes the device's, see ``pick_implementation``.
         config: tile sizes of the GPU kernel; None takes those of the device.
 
     Returns:
-        The attended values in ``q``'s dtype; scores and sums are float32 inside.
+        The attended values of the blocks' tokens in ``q``'s dtype, block after block (T = N Q), behind those that
+        ``into`` has before them; scores and sums are float32 inside.
 
     Raises:
         ValueError: heads that do not divide, head_dim unlike the cache's, a window below 1, an unknown implementation,
-            int8 pages without scales or scales without int8 pages.
+            int8 pages without scales or scales without int8 pages, an ``into`` that is too short.
         NotImplementedError: ``implementation`` cannot take the shape.
     """
     _check(q.shape[2], q.shape[3], cache, window)
+    if into is not None and (len(into) < q.shape[0] * q.shape[1] or into.dtype != q.dtype):
+        raise ValueError(
+            f"into has {len(into)} tokens of {into.dtype.name}; it must have at least the {q.shape[0] * q.shape[1]} "
+            f"of the blocks, of {q.dtype.name}"
+        )
     run: Callable[..., Array] = xla.paged_attention
     if pick_implementation(implementation, head_dim=q.shape[3]) == "pallas":
         run = partial(launch.paged_attention, config=config)
-    return run(q, cache, page_table, first_page, block_row, block_start, block_len, window=window, scale=scale)
+    return run(
+        q, cache, page_table, first_page, block_row, block_start, block_len, window=window, scale=scale, into=into
+    )
 
 
 def decode_attention(
@@ -90,7 +101,7 @@ def decode_attention(
     scale: float,
     implementation: Implementation | None = None,
     config: Config | None = None,
-) -> tuple[Float[Array, "B H D"], LayerCache]:
+) -> tuple[Float[Array, "T H D"], LayerCache]:
     """Decode rows from their projections to attended values: norm, rotate, put K and V into the cache, attend.
 
     One operation, so that on a GPU it is one kernel.
@@ -108,8 +119,9 @@ def decode_attention(
         window, scale, implementation, config: as of ``paged_attention``.
 
     Returns:
-        The attended values in ``qkv``'s dtype, and the cache with the newest tokens in it. With int8 pages the newest
-        token is attended to as the cache holds it, quantized, so that a later reader sees the same.
+        The attended values in ``qkv``'s dtype, and the cache with the newest tokens in it. Of the values the first B
+        tokens are the decode rows'; the others hold anything, for ``paged_attention`` to put a chunk ``into`` it. With
+        int8 pages the newest token is attended to as the cache holds it, quantized, as a later reader sees it.
 
     Raises:
         ValueError: as ``paged_attention``; also fewer counters in ``cache.arrivals`` than rows.

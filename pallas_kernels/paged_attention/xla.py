@@ -35,7 +35,8 @@ def paged_attention(
     *,
     window: int | None,
     scale: float,
-) -> Float[Array, "N Q H D"]:
+    into: Float[Array, "T H D"] | None,
+) -> Float[Array, "T H D"]:
     """See ``api.paged_attention``, which checks the arguments."""
     page_size, _, num_kv_heads, head_dim = cache.pages.shape[1:]
     num_blocks, block_q, num_heads, _ = q.shape
@@ -78,7 +79,8 @@ def paged_attention(
     total, _, weight = jax.lax.fori_loop(0, num_tiles, attend, state)
     out = total / jnp.where(weight > 0, weight, 1)  # a padded query saw no key: zero, not NaN
     out = out.reshape(num_blocks, num_kv_heads, block_q, group, head_dim).transpose(0, 2, 1, 3, 4)
-    return out.reshape(q.shape).astype(q.dtype)
+    out = out.reshape(-1, num_heads, head_dim).astype(q.dtype)
+    return out if into is None else into.at[len(into) - len(out) :].set(out)
 
 
 def decode_attention(
@@ -95,7 +97,7 @@ def decode_attention(
     norm_eps: float,
     window: int | None,
     scale: float,
-) -> tuple[Float[Array, "B H D"], LayerCache]:
+) -> tuple[Float[Array, "T H D"], LayerCache]:
     """See ``api.decode_attention``, which checks the arguments."""
     num_rows, num_kv_heads, page_size = len(position), cache.pages.shape[3], cache.pages.shape[1]
     num_heads = qkv.shape[1] - 2 * num_kv_heads
@@ -108,9 +110,9 @@ def decode_attention(
     page = page_table[row, position // page_size - first_page]
     cache = write(cache, k, v, jnp.where(block_len > 0, page, 0), position % page_size)
     attended = paged_attention(
-        q[:, None], cache, page_table, first_page, row, position, block_len, window=window, scale=scale
+        q[:, None], cache, page_table, first_page, row, position, block_len, window=window, scale=scale, into=None
     )
-    return attended[:, 0], cache
+    return jnp.pad(attended, ((0, len(qkv) - num_rows), (0, 0), (0, 0))), cache
 
 
 def _read(cache: LayerCache, pages: Int32[Array, "N P"]) -> Float[Array, "N P S 2 K D"]:

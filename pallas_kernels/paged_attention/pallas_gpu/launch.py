@@ -16,7 +16,16 @@ from pallas_kernels.paged_attention.configs import Config, Problem, find_config
 from pallas_kernels.paged_attention.layer_cache import LayerCache
 from pallas_kernels.paged_attention.pallas_gpu.attend import attend
 from pallas_kernels.paged_attention.pallas_gpu.merge import merge
-from pallas_kernels.paged_attention.pallas_gpu.operands import Blocks, Geometry, Inputs, NewTokens, Outputs, Partials
+from pallas_kernels.paged_attention.pallas_gpu.operands import (
+    Blocks,
+    Geometry,
+    Inputs,
+    MergeInputs,
+    MergeOutputs,
+    NewTokens,
+    Outputs,
+    Partials,
+)
 
 MAX_HEAD_DIM = 256
 
@@ -36,16 +45,20 @@ def paged_attention(
     *,
     window: int | None,
     scale: float,
+    into: Float[Array, "T H D"] | None,
     config: Config | None,
-) -> Float[Array, "N Q H D"]:
+) -> Float[Array, "T H D"]:
     """See ``api.paged_attention``, which checks the arguments."""
-    geometry = _geometry(q.shape, q.dtype, cache, window=window, scale=scale, config=config)
+    num_blocks, block_q = q.shape[:2]
+    num_before = 0 if into is None else len(into) - num_blocks * block_q
+    geometry = _geometry(q.shape, q.dtype, cache, window=window, scale=scale, config=config, num_before=num_before)
     arrivals = None
     if _counts_shares(geometry.config):
-        arrivals = jnp.zeros((q.shape[0] * geometry.tiles_per_block, geometry.num_kv_heads), jnp.int32)
+        arrivals = jnp.zeros((num_blocks * geometry.tiles_per_block, geometry.num_kv_heads), jnp.int32)
     blocks = Blocks(first_page, block_start, block_row, block_len)
-    inputs = Inputs(q, blocks, page_table, cache.pages, cache.scales, arrivals)
-    return _launch(inputs, jax.ShapeDtypeStruct(q.shape, q.dtype), geometry, appends=False)[0]
+    inputs = Inputs(q, blocks, page_table, cache.pages, cache.scales, arrivals, into)
+    shape = (num_before + num_blocks * block_q, *q.shape[2:])
+    return _launch(inputs, jax.ShapeDtypeStruct(shape, q.dtype), geometry, num_blocks, appends=False)[0]
 
 
 def decode_attention(
@@ -63,15 +76,15 @@ def decode_attention(
     window: int | None,
     scale: float,
     config: Config | None,
-) -> tuple[Float[Array, "B H D"], LayerCache]:
+) -> tuple[Float[Array, "T H D"], LayerCache]:
     """See ``api.decode_attention``, which checks the arguments.
 
     Raises:
         NotImplementedError: the group does not fit one tile of rows.
     """
-    num_rows, num_heads = len(position), qkv.shape[1] - 2 * cache.pages.shape[3]
-    shape = (num_rows, 1, num_heads, qkv.shape[2])
-    geometry = _geometry(shape, qkv.dtype, cache, window=window, scale=scale, config=config, norm_eps=norm_eps)
+    num_tokens, num_heads, head_dim = len(qkv), qkv.shape[1] - 2 * cache.pages.shape[3], qkv.shape[2]
+    q_shape = (len(position), 1, num_heads, head_dim)
+    geometry = _geometry(q_shape, qkv.dtype, cache, window=window, scale=scale, config=config, norm_eps=norm_eps)
     if geometry.tiles_per_block > 1:
         raise NotImplementedError(
             f"block_rows is {geometry.config.block_rows} and {geometry.group} query heads share a kv head; "
@@ -85,10 +98,12 @@ def decode_attention(
         cache.pages,
         cache.scales,
         arrivals,
+        None,
     )
-    attended, outputs = _launch(inputs, jax.ShapeDtypeStruct(shape, qkv.dtype), geometry, appends=True)
+    shape = jax.ShapeDtypeStruct((num_tokens, num_heads, head_dim), qkv.dtype)
+    attended, outputs = _launch(inputs, shape, geometry, len(position), appends=True)
     arrivals = cache.arrivals if outputs.arrivals is None else outputs.arrivals
-    return attended.reshape(num_rows, num_heads, -1), LayerCache(outputs.pages, outputs.scales, arrivals)
+    return attended, LayerCache(outputs.pages, outputs.scales, arrivals)
 
 
 def _geometry(
@@ -100,6 +115,7 @@ def _geometry(
     scale: float,
     config: Config | None,
     norm_eps: float = 0.0,
+    num_before: int = 0,
 ) -> Geometry:
     num_blocks, block_q, num_heads, head_dim = q_shape
     page_size, _, num_kv_heads, _ = cache.pages.shape[1:]
@@ -126,6 +142,7 @@ def _geometry(
         window=window,
         scale=scale,
         norm_eps=norm_eps,
+        num_before=num_before,
         config=config,
         interpret=not device.is_gpu,
     )
@@ -136,11 +153,11 @@ def _counts_shares(config: Config) -> bool:
 
 
 def _launch(
-    inputs: Inputs, attended: jax.ShapeDtypeStruct, geometry: Geometry, *, appends: bool
+    inputs: Inputs, attended: jax.ShapeDtypeStruct, geometry: Geometry, num_blocks: int, *, appends: bool
 ) -> tuple[Array, Outputs]:
     """Run the kernel, and a second one if that is to merge; returns what was attended, and what else was written."""
     config = geometry.config
-    tiles = (attended.shape[0] * geometry.tiles_per_block, geometry.num_kv_heads)
+    tiles = (num_blocks * geometry.tiles_per_block, geometry.num_kv_heads)
     merges_apart = config.num_splits > 1 and config.combine == "second_kernel"
     shapes = Outputs(
         attended=None if merges_apart else attended,
@@ -149,14 +166,12 @@ def _launch(
         scales=inputs.scales if appends else None,
         arrivals=inputs.arrivals,
     )
-    body = functools.partial(attend, geometry=geometry)
-    outputs: Outputs = _call(
-        body, (*tiles, config.num_splits), geometry, shapes, inputs, aliases=_aliases(inputs, shapes)
-    )
+    outputs: Outputs = _call(attend, (*tiles, config.num_splits), geometry, inputs, shapes)
     if not merges_apart:
         return outputs.attended, outputs
-    body = functools.partial(merge, geometry=geometry)
-    return _call(body, (*tiles, 1), geometry, attended, inputs.blocks, outputs.partials), outputs
+    shares = MergeInputs(inputs.blocks, outputs.partials, inputs.attended)
+    merged: MergeOutputs = _call(merge, (*tiles, 1), geometry, shares, MergeOutputs(attended))
+    return merged.attended, outputs
 
 
 def _partials(shares: tuple[int, int, int], geometry: Geometry) -> Partials:
@@ -165,26 +180,19 @@ def _partials(shares: tuple[int, int, int], geometry: Geometry) -> Partials:
     return Partials(jax.ShapeDtypeStruct((*shares, rows, geometry.head_dim), jnp.float32), stat, stat)
 
 
-def _aliases(inputs: Inputs, outputs: Outputs) -> dict[int, int]:
+def _call(body: Callable[..., None], grid: tuple[int, int, int], geometry: Geometry, inputs: Any, shapes: Any) -> Any:
+    config = geometry.config
+    return pl.pallas_call(
+        functools.partial(body, geometry=geometry),
+        grid=grid,
+        out_shape=jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shapes),
+        input_output_aliases=_aliases(inputs, shapes),
+        interpret=geometry.interpret,
+        compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=config.num_stages),
+    )(inputs)
+
+
+def _aliases(inputs: Any, outputs: Any) -> dict[int, int]:
     """For each array that both have its index among the inputs and among the outputs."""
     paths = [[path for path, _ in jax.tree_util.tree_leaves_with_path(tree)] for tree in (inputs, outputs)]
     return {paths[0].index(path): place for place, path in enumerate(paths[1]) if path in paths[0]}
-
-
-def _call(
-    body: Callable[..., None],
-    grid: tuple[int, int, int],
-    geometry: Geometry,
-    shapes: Any,
-    *operands: Any,
-    aliases: dict[int, int] | None = None,
-) -> Any:
-    config = geometry.config
-    return pl.pallas_call(
-        body,
-        grid=grid,
-        out_shape=jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shapes),
-        input_output_aliases=aliases or {},
-        interpret=geometry.interpret,
-        compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=config.num_stages),
-    )(*operands)

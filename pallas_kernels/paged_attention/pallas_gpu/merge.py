@@ -11,7 +11,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
-from pallas_kernels.paged_attention.pallas_gpu.operands import Blocks, Geometry, Outputs, Partials, Ref
+from pallas_kernels.paged_attention.pallas_gpu.operands import (
+    Geometry,
+    MergeInputs,
+    MergeOutputs,
+    Outputs,
+    Partials,
+)
 from pallas_kernels.paged_attention.pallas_gpu.tile import Shares, Tile
 
 MASKED = -1e30
@@ -60,10 +66,10 @@ def merge_as_last(outputs: Outputs, tile: Tile, shares: Shares, geometry: Geomet
         outputs.arrivals[place] = jnp.int32(0)
 
 
-def merge(blocks: Blocks, partials: Partials, attended: Ref, *, geometry: Geometry) -> None:
+def merge(inputs: MergeInputs, outputs: MergeOutputs, *, geometry: Geometry) -> None:
     """The kernel of its own: one program for each tile and kv head."""
-    tile = Tile.of_program(blocks, geometry)
-    tile.store(attended, _merged(partials, tile, Shares.of(tile, geometry)))
+    tile = Tile.of_program(inputs.blocks, geometry)
+    tile.store(outputs.attended, _merged(inputs.partials, tile, Shares.of(tile, geometry)))
 
 
 def _merged(partials: Partials, tile: Tile, shares: Shares) -> Float[Array, "rows D"]:

@@ -56,6 +56,7 @@ class Inputs:
         blocks, page_table: where the queries stand, and the pages of their rows.
         pages, scales: the layer's cache.
         arrivals: [tiles, K], zeros; None where no share counts itself in.
+        attended: [T, H, D], the array that is to take the result; None for a fresh one, and of decode rows.
     """
 
     queries: Ref | NewTokens
@@ -64,6 +65,7 @@ class Inputs:
     pages: Ref
     scales: Ref
     arrivals: Ref
+    attended: Ref
 
 
 @jax.tree_util.register_dataclass
@@ -87,7 +89,7 @@ class Outputs:
     """What a program writes. An array that has the name of an input is the same memory.
 
     Attributes:
-        attended: [N, Q, H, D]; None where a second kernel merges.
+        attended: [T, H, D], of which the blocks' tokens are written; None where a second kernel merges.
         partials: None where the keys are not cut into shares.
         pages, scales: None where no token is appended.
         arrivals: None where no share counts itself in.
@@ -100,6 +102,24 @@ class Outputs:
     arrivals: Ref
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MergeInputs:
+    """What the kernel reads that merges after all shares are done; the names are those of the first one."""
+
+    blocks: Blocks
+    partials: Partials
+    attended: Ref
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MergeOutputs:
+    """What that kernel writes."""
+
+    attended: Ref
+
+
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
     """The numbers that are fixed when a launch is compiled.
@@ -110,6 +130,7 @@ class Geometry:
         window: keys that a token attends to, or None for all.
         scale: factor of the scores.
         norm_eps: epsilon of the heads' norms.
+        num_before: tokens of ``attended`` before those of the first block.
         config: tile sizes.
         interpret: whether the kernel is interpreted instead of compiled, which runs one program after another.
     """
@@ -122,6 +143,7 @@ class Geometry:
     window: int | None
     scale: float
     norm_eps: float
+    num_before: int
     config: Config
     interpret: bool
 

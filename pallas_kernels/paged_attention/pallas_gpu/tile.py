@@ -19,7 +19,7 @@ class Tile:
         block, row: the tile's block of queries, and that block's row of the page table.
         start: position of the block's first token, -1 for a padded decode row.
         token, head: of each row, its token's place in the block and its query head.
-        position: of each row's token.
+        position, place: of each row's token, in its sequence and in the attended array.
         is_row: whether a row is one of the block's, and not there to fill up a power of two.
         is_query: whether it also has a token; one that has none gives zeros.
         table_start: position of the first slot of the page table.
@@ -36,6 +36,7 @@ class Tile:
     token: Int32[Array, "rows"]
     head: Int32[Array, "rows"]
     position: Int32[Array, "rows"]
+    place: Int32[Array, "rows"]
     is_row: Bool[Array, "rows"]
     is_query: Bool[Array, "rows"]
     table_start: Int32[Array, ""]
@@ -73,6 +74,7 @@ class Tile:
             token=token,
             head=kv_head * group + rows % group,
             position=start + token,
+            place=geometry.num_before + block * geometry.block_q + token,
             is_row=is_row,
             is_query=is_row & (token < length),
             table_start=table_start,
@@ -84,7 +86,7 @@ class Tile:
 
     def store(self, attended: Ref, values: Array) -> None:
         """Write the tile's rows [rows, D] to their tokens and heads; padding is written as it stands in ``values``."""
-        place = attended.at[self.block, self.token[:, None], self.head[:, None], self.column[None, :]]
+        place = attended.at[self.place[:, None], self.head[:, None], self.column[None, :]]
         plgpu.store(place, values.astype(attended.dtype), mask=self.is_row[:, None] & self.is_column[None, :])
 
 
