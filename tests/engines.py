@@ -13,8 +13,9 @@ from jaxinfer.config import EngineConfig, ModelConfig
 from jaxinfer.engine import Engine
 from jaxinfer.model import Decoder
 from jaxinfer.outputs import RequestOutput
-from jaxinfer.runner import ModelRunner
+from jaxinfer.runner import ModelRunner, StepOutput
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.scheduler import Batch
 from pallas_kernels.paged_attention import Implementation
 from tests.reference import FIXTURES
 
@@ -34,13 +35,42 @@ def random_decoder(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> De
 
 
 def engine(
-    model: Decoder, *, eos_token_ids: Sequence[int] = (), kv_dtype: DTypeLike = jnp.float32, **limits: int
+    model: Decoder,
+    *,
+    eos_token_ids: Sequence[int] = (),
+    kv_dtype: DTypeLike = jnp.float32,
+    few_programs: bool = False,
+    **limits: int,
 ) -> Engine:
-    """An engine without a tokenizer, every program compiled."""
+    """An engine without a tokenizer, every program compiled, or those that ``keep_few_programs`` keeps."""
     config = EngineConfig(**({"max_model_len": 128, "num_kv_pages": 64, "page_size": 8} | limits))
     runner = ModelRunner(model, config, kv_dtype=jnp.dtype(kv_dtype))
+    if few_programs:
+        keep_few_programs(runner)
     runner.warm_up()
     return Engine(runner, config, tokenizer=None, eos_token_ids=eos_token_ids)
+
+
+def keep_few_programs(runner: ModelRunner) -> None:
+    """Leave only the programs of the most rows, without a chunk and with the longest: interpreted kernels compile
+    slowly."""
+    programs = runner.programs
+    programs.rows, programs.chunks = programs.rows[-1:], (programs.chunks[0], programs.chunks[-1])
+    shapes = [(b, c) for b in programs.rows for c in programs.chunks]
+    programs.layouts = {shape: programs.layouts[shape] for shape in shapes}
+
+
+def count_mixed_steps(engine: Engine) -> list[bool]:
+    """A list that gets an entry for every step from now on: whether it reads prompts beside decoding requests."""
+    mixed, runner = [], engine._runner
+    launch = runner.launch
+
+    def recording(batch: Batch) -> StepOutput:
+        mixed.append(batch.num_decode_rows > 0 and batch.num_chunk_tokens > 0)
+        return launch(batch)
+
+    runner.launch = recording  # type: ignore[method-assign]
+    return mixed
 
 
 def finish(engine: Engine) -> dict[str, RequestOutput]:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from checkpoints import locate
+from jaxinfer.engine import Engine
 from jaxinfer.llm import LLM
-from tests.engines import decoder, greedy
+from jaxinfer.loading import build_engine, open_model
+from tests.engines import count_mixed_steps, decoder, finish, greedy, keep_few_programs
 from tests.reference import load_reference
 from tests.scoring import log_softmax, prefill_logits
 
@@ -25,6 +27,37 @@ def test_stories260k_writes_its_story(shared_data: Path, layout: str) -> None:
     expected = (shared_data / "stories260K-greedy-200.txt").read_text(encoding="utf-8").removesuffix("\n")
     assert output.outputs[0].text == expected
     assert output.outputs[0].token_ids == load_reference("stories260K").arrays["greedy_ids"].tolist()
+
+
+GPU_KERNEL_LIMITS = {"max_num_seqs": 2, "max_chunk_tokens": 32, "max_model_len": 64, "num_kv_pages": 8}
+"""Small, since the interpreter copies whole arrays: two requests at a time, prompts read in blocks of 16."""
+
+
+def on_gpu_kernels(model: str | Path) -> Engine:
+    """An engine on the GPU kernels, interpreted."""
+    engine, runner = build_engine(open_model(model), kernels="pallas", **GPU_KERNEL_LIMITS)
+    keep_few_programs(runner)
+    runner.warm_up()
+    return engine
+
+
+def greedy_ids(engine: Engine, prompts: list[list[int]], num_tokens: list[int]) -> list[list[int]]:
+    """What each prompt gets beside the others, in steps of which some read a prompt while another request decodes."""
+    mixed_steps = count_mixed_steps(engine)
+    for i, (prompt, count) in enumerate(zip(prompts, num_tokens, strict=True)):
+        engine.add_request(str(i), prompt, greedy(count, ignore_eos=True))
+    outputs = finish(engine)
+    assert any(mixed_steps)
+    return [outputs[str(i)].outputs[0].token_ids for i in range(len(prompts))]
+
+
+def test_stories260k_writes_its_story_on_gpu_kernels(shared_data: Path) -> None:
+    """From the start, and going on from several places in it: the ids that llama2.c draws."""
+    engine = on_gpu_kernels(shared_data / "stories260K-hf")
+    story = [1, *load_reference("stories260K").arrays["greedy_ids"].tolist()]
+    lengths, num_tokens = [1, 39, 17, 33], [20, 8, 12, 16]
+    ids = greedy_ids(engine, [story[:length] for length in lengths], num_tokens)
+    assert ids == [story[n : n + count] for n, count in zip(lengths, num_tokens, strict=True)]
 
 
 @needs_smollm2
@@ -59,6 +92,15 @@ def test_smollm2_writes_what_transformers_writes(smollm2: LLM) -> None:
     ):
         different = np.flatnonzero(np.array(output.outputs[0].token_ids) != expected)
         assert different.size == 0 or margins[different[0]] < 2e-3
+
+
+@needs_smollm2
+def test_smollm2_writes_on_gpu_kernels_what_it_writes_on_the_portable_ones(smollm2: LLM) -> None:
+    prompts = [prompt["token_ids"][:40] for prompt in load_reference("smollm2").info["prompts"]]
+    num_tokens = [8, 5, 6, 4]
+    expected = greedy_ids(smollm2.engine, prompts, num_tokens)
+    assert max(map(len, prompts)) > 16, "every prompt fits into one block"
+    assert greedy_ids(on_gpu_kernels("smollm2-135m"), prompts, num_tokens) == expected
 
 
 @needs_smollm2

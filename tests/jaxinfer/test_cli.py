@@ -109,6 +109,16 @@ def test_streamed_text_is_the_text_of_the_json_and_of_another_engine(json_run, s
     )
 
 
+def test_gpu_kernels_interpreted_write_the_same_text_and_a_warning(shared_data):
+    model = ["--model", shared_data / "stories260K-hf", "--max-num-seqs", "1", "--max-model-len", "64"]
+    result = jaxinfer("generate", *model, *GREEDY, "--kernels", "pallas", "--prompt", LINES[0], "--max-tokens", "16")
+    assert result.exit_code == 0, result.stderr
+    text = LINES[0] + result.stdout.removesuffix("\n")
+    assert (shared_data / "stories260K-greedy-200.txt").read_text().startswith(text)
+    assert len(text) > len(LINES[0]) + 16
+    assert result.stderr.startswith("warning: kernels is 'pallas' on a cpu: the GPU kernels are interpreted")
+
+
 # ---- how answers are written -----------------------------------------------------------------------------------------
 
 START, FIRST, END = 100.0, 100.5, 102.5
