@@ -9,7 +9,8 @@ import numpy as np
 
 def paged_attention(
     q: np.ndarray,
-    kv_pages: np.ndarray,
+    pages: np.ndarray,
+    scales: np.ndarray | None,
     page_table: np.ndarray,
     first_page: np.ndarray,
     block_row: np.ndarray,
@@ -20,7 +21,7 @@ def paged_attention(
     scale: float,
 ) -> np.ndarray:
     """Arguments and result as of ``pallas_kernels.paged_attention``, the result in float64."""
-    page_size = kv_pages.shape[1]
+    page_size = pages.shape[1]
     out = np.zeros(q.shape, np.float64)
     for n, row in enumerate(block_row):
         for i in range(block_len[n]):
@@ -29,9 +30,15 @@ def paged_attention(
             keys_and_values = []
             for seen in range(oldest, position + 1):
                 page = page_table[row, seen // page_size - first_page[row]]
-                keys_and_values.append(kv_pages[page, seen % page_size])
-            out[n, i] = _attend(q[n, i].astype(np.float64), np.array(keys_and_values, np.float64), scale)
+                keys_and_values.append(heads_in_slot(pages, scales, page, seen % page_size))
+            out[n, i] = _attend(q[n, i].astype(np.float64), np.array(keys_and_values), scale)
     return out
+
+
+def heads_in_slot(pages: np.ndarray, scales: np.ndarray | None, page: int, offset: int) -> np.ndarray:
+    """K and V of one slot, [2, K, D], as a reader of the cache sees them."""
+    heads = pages[page, offset].astype(np.float64)
+    return heads if scales is None else heads * scales[page, offset].astype(np.float64)[..., None]
 
 
 def _attend(q: np.ndarray, kv: np.ndarray, scale: float) -> np.ndarray:

@@ -1,0 +1,128 @@
+"""What the entries to attention refuse, and in what words."""
+
+import inspect
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels.paged_attention import Config, Implementation, decode_attention, paged_attention
+from tests.pallas_kernels.paged_attention.attention_cases import Row, make_case
+from tests.pallas_kernels.paged_attention.calls import attention_arguments, decode_arguments
+from tests.pallas_kernels.paged_attention.decode_cases import make_decode_case
+
+implementations = pytest.mark.parametrize("implementation", get_args(Implementation))
+
+
+def call_paged(changes: dict[str, Any], **chosen: Any) -> Any:
+    """A call with other arrays, and without the check of shapes that tests add, which would be first to refuse them."""
+    case = make_case([Row(length=5)])
+    chosen = {"window": None, "scale": case.scale} | chosen
+    arguments = attention_arguments(case.arrays | changes)
+    return jax.eval_shape(lambda a: inspect.unwrap(paged_attention)(**a, **chosen), arguments)
+
+
+def call_decode(changes: dict[str, Any], **chosen: Any) -> Any:
+    case = make_decode_case([5, 9])
+    chosen = {"window": None, "scale": case.scale, "norm_eps": case.norm_eps} | chosen
+    arguments = decode_arguments(case.arrays | changes)
+    return jax.eval_shape(lambda a: inspect.unwrap(decode_attention)(**a, **chosen), arguments)
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.zeros(shape, dtype)
+
+
+CACHES = [
+    ({"pages": zeros(5, 4, 2, 2, 16, dtype=np.int8)}, "pages are int8; int8 pages need scales"),
+    ({"pages": zeros(5, 4, 2, 2, 16), "scales": zeros(5, 4, 2, 2)}, "pages are float32; .* others take none"),
+]
+
+
+@implementations
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"q": zeros(2, 1, 5, 16)}, "there are 5 query heads and the cache has 2"),
+        ({"q": zeros(2, 1, 1, 16)}, "there are 1 query heads and the cache has 2"),
+        ({"q": zeros(2, 1, 4, 8)}, "head_dim 8 and the cache 16"),
+        ({"into": zeros(1, 4, 16)}, "into has 1 tokens of float32; it must have at least the 2 of the blocks"),
+        ({"into": zeros(2, 4, 16, dtype=np.float16)}, "into has 2 tokens of float16; .* of float32"),
+        *CACHES,
+    ],
+)
+def test_arrays_that_paged_attention_refuses(implementation, arrays, message):
+    with pytest.raises(ValueError, match=message):
+        call_paged(arrays, implementation=implementation)
+
+
+@implementations
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"qkv": zeros(4, 9, 16)}, "there are 5 query heads and the cache has 2"),
+        ({"qkv": zeros(4, 4, 16)}, "there are 0 query heads and the cache has 2"),
+        ({"qkv": zeros(4, 3, 16)}, "there are -1 query heads and the cache has 2"),
+        ({"qkv": zeros(4, 8, 8)}, "head_dim 8 and the cache 16"),
+        ({"arrivals": zeros(1, 2, dtype=np.int32)}, "arrivals of 1 rows, and there are 2"),
+        *CACHES,
+    ],
+)
+def test_arrays_that_decode_attention_refuses(implementation, arrays, message):
+    with pytest.raises(ValueError, match=message):
+        call_decode(arrays, implementation=implementation)
+
+
+@implementations
+@pytest.mark.parametrize("call", [call_paged, call_decode])
+@pytest.mark.parametrize("window", [0, -1])
+def test_windows_that_are_refused(implementation, call, window):
+    with pytest.raises(ValueError, match=f"window is {window}; it must be at least 1"):
+        call({}, implementation=implementation, window=window)
+
+
+@pytest.mark.parametrize("call", [call_paged, call_decode])
+def test_an_unknown_implementation_is_refused(call):
+    with pytest.raises(ValueError, match="implementation is 'cuda'; known are xla, pallas"):
+        call({}, implementation="cuda")
+
+
+NO_NORMS = {"q_norm": None, "k_norm": None}
+
+
+@pytest.mark.parametrize(
+    ("call", "arrays"),
+    [
+        (call_paged, {"q": zeros(2, 1, 4, 320)}),
+        (
+            call_decode,
+            {"qkv": zeros(4, 8, 320), "cos": zeros(4, 160), "sin": zeros(4, 160), "q_norm": None, "k_norm": None},
+        ),
+    ],
+)
+def test_a_head_that_is_too_large_for_the_kernel(call, arrays):
+    arrays |= {"pages": zeros(5, 4, 2, 2, 320)}
+    with pytest.raises(NotImplementedError, match="head_dim is 320; the GPU kernel takes at most 256"):
+        call(arrays, implementation="pallas")
+    call(arrays, implementation="xla")
+
+
+def test_a_group_that_is_too_large_for_a_tile_of_decode_rows():
+    arrays = {"qkv": zeros(4, 17 * 2 + 4, 16)}
+    config = Config(block_rows=16)
+    with pytest.raises(NotImplementedError, match="block_rows is 16 and 17 query heads share a kv head"):
+        call_decode(arrays, implementation="pallas", config=config)
+    call_decode(arrays, implementation="pallas")  # its own choice is large enough
+    call_paged({"q": zeros(2, 1, 17 * 2, 16)}, implementation="pallas", config=config)  # takes several tiles
+
+
+@implementations
+def test_what_is_not_refused_gives_the_shapes_of_the_arguments(implementation):
+    assert call_paged({}, implementation=implementation) == jax.ShapeDtypeStruct((2, 4, 16), jnp.float32)
+    longer = call_paged({"into": zeros(7, 4, 16)}, implementation=implementation)
+    assert longer == jax.ShapeDtypeStruct((7, 4, 16), jnp.float32)
+    attended, cache = call_decode({}, implementation=implementation)
+    assert attended == jax.ShapeDtypeStruct((4, 4, 16), jnp.float32)
+    assert cache.scales is None and cache.arrivals.shape == (2, 2)
