@@ -107,24 +107,26 @@ def decode_error(shape: Shape, num_rows: int) -> float:
 
 
 def chunk_error(shape: Shape, num_tokens: int, block_q: int) -> float:
-    """How far the tokens of a chunk are from the definition; as ``relative_error``.
+    """How far the tokens of a chunk, put behind a decode row as a step does, are from the definition.
 
     Args:
         shape: of the kernel.
         num_tokens: C, a multiple of ``block_q``; blocks beyond the sequences are padding.
         block_q: tokens of a block of queries.
+
+    Returns:
+        As ``relative_error``; the decode row counts too.
     """
-    rng, num_blocks = np.random.default_rng(1), num_tokens // block_q
+    rng, num_blocks, heads = np.random.default_rng(1), num_tokens // block_q, (shape.num_heads, shape.head_dim)
     sequences = _sequences(rng, shape, num_blocks)
     row, start, length = np.zeros((3, num_blocks), np.int32)
     for i, sequence in enumerate(sequences):  # each sequence's last tokens
         row[i], start[i], length[i] = i, max(0, len(sequence) - block_q), min(block_q, len(sequence))
-    q = _normal(rng, (num_blocks, block_q, shape.num_heads, shape.head_dim), shape.dtype)
-    oldest = [shape.oldest(p) for p in start[: len(sequences)]]
-    table = _Table.of(sequences, oldest, len(sequences), shape.page_size)
+    q, decoded = (_normal(rng, (*tokens, *heads), shape.dtype) for tokens in ((num_blocks, block_q), (1,)))
+    table = _Table.of(sequences, [shape.oldest(p) for p in start], len(sequences), shape.page_size)
 
     attend = partial(paged_attention, window=shape.window, scale=shape.scale, implementation="pallas")
-    attended = jax.jit(attend)(
+    attended = jax.jit(attend, donate_argnames="into")(
         q.astype(shape.dtype),
         cache=_cache(table.filled(sequences), shape, num_rows=1),
         page_table=table.pages,
@@ -132,13 +134,14 @@ def chunk_error(shape: Shape, num_tokens: int, block_q: int) -> float:
         block_row=row,
         block_start=start,
         block_len=length,
+        into=np.concatenate([decoded, np.full((num_tokens, *heads), np.nan)]).astype(shape.dtype),
     )
     expected = np.zeros(q.shape)
     for i, sequence in enumerate(sequences):
         for j in range(length[i]):
             seen = slice(shape.oldest(start[i] + j), start[i] + j + 1)
             expected[i, j] = _attended(q[i, j], sequence[seen], shape.scale)
-    return relative_error(attended, expected)
+    return relative_error(attended, np.concatenate([decoded, expected.reshape(num_tokens, *heads)]))
 
 
 def relative_error(result: jax.Array, expected: Float[np.ndarray, "*heads D"]) -> float:
@@ -166,7 +169,7 @@ class _Table:
     def of(cls, sequences: Sequence[np.ndarray], oldest: Sequence[int], num_rows: int, page_size: int) -> "_Table":
         """The table of ``num_rows`` rows, the first of which have the sequences and the others the dummy page."""
         first_page, count = np.zeros((2, num_rows), np.int32)
-        first_page[: len(sequences)] = [position // page_size for position in oldest]
+        first_page[: len(sequences)] = [position // page_size for position in oldest[: len(sequences)]]
         count[: len(sequences)] = [-(-len(sequence) // page_size) for sequence in sequences]
         count -= first_page
         pages = np.zeros((num_rows, count.max()), np.int32)

@@ -134,9 +134,10 @@ def test_the_keys_are_enough_for_several_shares(monkeypatch, measure):
 VALUE_FAULTS = {
     "a scale": lambda x: x * jnp.asarray(1.05, x.dtype),
     "zeros": jnp.zeros_like,
-    "one nan": lambda x: x.at[(0,) * x.ndim].set(jnp.nan),
+    "one nan": lambda x: x.at[1, 0, 0].set(jnp.nan),
     "one column": lambda x: x.at[..., 0].set(0),
-    "heads in another order": lambda x: jnp.roll(x, 1, axis=-2),
+    "heads in another order": lambda x: jnp.roll(x, 1, axis=1),
+    "tokens in another order": lambda x: jnp.roll(x, 1, axis=0),
 }
 
 
