@@ -1,7 +1,6 @@
 """Launches of the GPU kernel: what each array is for, what is written in place, and how many programs run."""
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -28,10 +27,6 @@ from pallas_kernels.paged_attention.pallas_gpu.operands import (
 )
 
 MAX_HEAD_DIM = 256
-
-# jax warns at every lowering that this backend will be removed. That is known: its successor will come beside it,
-# behind the same api, and until then pyproject.toml caps jax.
-warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
 
 
 def paged_attention(

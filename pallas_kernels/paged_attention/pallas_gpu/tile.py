@@ -12,18 +12,22 @@ from pallas_kernels.paged_attention.pallas_gpu.operands import Blocks, Geometry,
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """A tile of query rows. Row r of a block of queries is its token ``r // G`` with the group's query head ``r % G``.
+    """A tile of query rows. Row r of a block of queries is its token ``r % Q`` with the group's query head ``r // Q``.
+
+    In this order, since Q is a power of two where G may be none: its divisions are done anew where they are needed, and
+    take no register in the loop.
 
     Attributes:
         index, kv_head, split: which tile of all, which kv head, and which share of the keys.
         block, row: the tile's block of queries, and that block's row of the page table.
+        first_token: place of the block's first token in the attended array.
         start: position of the block's first token, -1 for a padded decode row.
         token, head: of each row, its token's place in the block and its query head.
-        position, place: of each row's token, in its sequence and in the attended array.
+        position: of each row's token.
         is_row: whether a row is one of the block's, and not there to fill up a power of two.
         is_query: whether it also has a token; one that has none gives zeros.
         table_start: position of the first slot of the page table.
-        begin, end: the keys in the cache that any row of the tile sees.
+        begin, end: the keys in the cache that any query of the block sees.
         column, is_column: places along D, up to a power of two.
     """
 
@@ -32,11 +36,11 @@ class Tile:
     split: Int32[Array, ""]
     block: Int32[Array, ""]
     row: Int32[Array, ""]
+    first_token: Int32[Array, ""]
     start: Int32[Array, ""]
     token: Int32[Array, "rows"]
     head: Int32[Array, "rows"]
     position: Int32[Array, "rows"]
-    place: Int32[Array, "rows"]
     is_row: Bool[Array, "rows"]
     is_query: Bool[Array, "rows"]
     table_start: Int32[Array, ""]
@@ -52,17 +56,16 @@ class Tile:
         index, kv_head, split = (pl.program_id(axis) for axis in range(3))
         block, first_row = index // geometry.tiles_per_block, index % geometry.tiles_per_block * block_rows
         rows = first_row + jnp.arange(block_rows, dtype=jnp.int32)
-        token, is_row = rows // group, rows < geometry.block_q * group
+        token, is_row = rows % geometry.block_q, rows < geometry.block_q * group
         row = block if blocks.row is None else blocks.row[block]
         start = blocks.start[block]
         if blocks.length is None:
             length, end = (start >= 0).astype(jnp.int32), start  # the newest token itself is not in the cache
         else:
             length = blocks.length[block]
-            end = start + jnp.minimum(length, (first_row + block_rows - 1) // group + 1)
+            end = start + length
         table_start = blocks.first_page[row] * geometry.page_size
-        oldest = 0 if geometry.window is None else start + first_row // group - (geometry.window - 1)
-        begin = jnp.maximum(table_start, oldest)
+        begin = table_start if geometry.window is None else jnp.maximum(table_start, start - (geometry.window - 1))
         column = jnp.arange(geometry.padded_dim, dtype=jnp.int32)
         return Tile(
             index=index,
@@ -72,9 +75,9 @@ class Tile:
             row=row,
             start=start,
             token=token,
-            head=kv_head * group + rows % group,
+            head=kv_head * group + rows // geometry.block_q,
             position=start + token,
-            place=geometry.num_before + block * geometry.block_q + token,
+            first_token=geometry.num_before + block * geometry.block_q,
             is_row=is_row,
             is_query=is_row & (token < length),
             table_start=table_start,
@@ -86,7 +89,8 @@ class Tile:
 
     def store(self, attended: Ref, values: Array) -> None:
         """Write the tile's rows [rows, D] to their tokens and heads; padding is written as it stands in ``values``."""
-        place = attended.at[self.place[:, None], self.head[:, None], self.column[None, :]]
+        token = self.first_token + self.token
+        place = attended.at[token[:, None], self.head[:, None], self.column[None, :]]
         plgpu.store(place, values.astype(attended.dtype), mask=self.is_row[:, None] & self.is_column[None, :])
 
 
