@@ -32,7 +32,7 @@ $(VENV_GPU)/.installed: pyproject.toml
 	@sh scripts/make_venv.sh $(VENV_GPU) "$(PYTHON)" --editable '.[test,gpu-compile]'
 	@touch $@
 
-.PHONY: venv demo test test-all test-oldest-jax test-gpu-compile lint format clean help
+.PHONY: venv demo test test-all test-oldest-jax test-gpu-compile gpu-static lint format clean help
 
 venv: $(VENV)/.installed  ## make the environment .venv
 
@@ -54,6 +54,9 @@ test-oldest-jax: $(VENV_OLDEST)/.installed  ## run the tests with the oldest jax
 # Told which platform it has, JAX loads the plugin and does not look for a GPU.
 test-gpu-compile: $(VENV_GPU)/.installed  ## compile for GPUs that are not there and look at the result
 	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m pytest tests/gpu_compile $(ARGS)
+
+gpu-static: $(VENV_GPU)/.installed  ## write the tables of docs/gpu-static.md anew
+	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m scripts.gpu_static
 
 lint: venv  ## check style, format and types
 	$(BIN)/ruff check

@@ -13,9 +13,6 @@ import pytest
 from jaxinfer.gpu_compile import TARGETS, KernelKind, compile_for
 from tests.gpu_compile.toys import add, array, double, doubled, matmul, scale_by_sum
 
-# Which of the two interfaces of Pallas a kernel uses is not the matter here.
-pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
-
 ROOT = Path(__file__).resolve().parents[2]
 A10 = TARGETS["A10"]
 H100 = TARGETS["H100"]

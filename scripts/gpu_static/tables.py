@@ -1,0 +1,90 @@
+"""Reports as tables in Markdown, and where they stand in the page."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from jaxinfer.gpu_compile import TARGETS, GpuTarget, ProgramReport
+from scripts.gpu_static.attention import Launch
+from scripts.gpu_static.forward import Step
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu-static.md"
+TARGET_NAMES = ("A10", "A100-80", "H100")
+"""One target of each generation. The others have another number of multiprocessors, and memory."""
+
+Reports = Mapping[str, ProgramReport]
+"""Of one program, by name of the target."""
+
+
+class Program(Protocol):
+    """What can be compiled for a target."""
+
+    def compile(self, target: GpuTarget) -> ProgramReport:
+        """What comes out for ``target``."""
+        ...
+
+
+def compile_everywhere(program: Program) -> Reports:
+    """The reports of one program for every target of the page."""
+    return {name: program.compile(TARGETS[name]) for name in TARGET_NAMES}
+
+
+def launch_table(rows: Iterable[tuple[Launch, Reports]]) -> str:
+    """The table of single launches."""
+    return _table(
+        "launch | heads | cache | note | registers | shared KB | kernels | temporary KB",
+        [
+            [
+                launch.label,
+                _each(reports, lambda report: max(kernel.code.registers for kernel in report.kernels if kernel.code)),
+                _each(reports, lambda report: round(max(kernel.shared_bytes for kernel in report.kernels) / 1024)),
+                _each(reports, lambda report: len(report.kernels)),
+                _each(reports, lambda report: round(report.temporary_bytes / 1024)),
+            ]
+            for launch, reports in rows
+        ],
+    )
+
+
+def step_table(rows: Iterable[tuple[Step, Reports]]) -> str:
+    """The table of whole forward programs."""
+    return _table(
+        "program | attention | kernels | of them ours | command buffers | launches outside | copied KB | temporary MB",
+        [
+            [
+                step.label,
+                _each(reports, lambda report: len(report.kernels)),
+                _each(reports, lambda report: sum(kernel.kind == "pallas" for kernel in report.kernels)),
+                _each(reports, lambda report: report.num_command_buffers),
+                _each(reports, lambda report: report.num_outside_command_buffers),
+                _each(reports, lambda report: round(sum(copy.num_bytes for copy in report.copies) / 1024)),
+                _each(reports, lambda report: round(report.temporary_bytes / 2**20, 1)),
+            ]
+            for step, reports in rows
+        ],
+    )
+
+
+def _table(header: str, rows: Iterable[list[str]]) -> str:
+    columns = header.count("|") + 1
+    lines = [f"| {header} |", "|---" * columns + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _each(reports: Reports, number: Callable[[ProgramReport], float]) -> str:
+    numbers = [number(reports[name]) for name in TARGET_NAMES]
+    return str(numbers[0]) if len(set(numbers)) == 1 else " / ".join(map(str, numbers))
+
+
+def with_table(page: str, name: str, table: str) -> str:
+    """The page with its table ``name`` replaced.
+
+    Raises:
+        ValueError: the page has no such table.
+    """
+    begin, end = f"<!-- {name}: written by `make gpu-static` -->\n", f"<!-- {name}: end -->\n"
+    before, found_begin, rest = page.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(f"the page has no table between {begin.strip()} and {end.strip()}")
+    return f"{before}{begin}\n{table}\n\n{end}{after}"

@@ -1,0 +1,54 @@
+"""Whole forward programs as they were compiled: few launches, one command buffer, nothing large copied."""
+
+import pytest
+
+from jaxinfer.gpu_compile import KernelKind
+from scripts.gpu_static.forward import Step, steps
+from scripts.gpu_static.tables import TARGET_NAMES
+from tests.gpu_compile.reports import report
+
+MOST_KERNELS_A_LAYER = 11
+"""With the matrix products that XLA writes, some of which it splits and sums in a second kernel."""
+
+MOST_KERNELS_BESIDE = 8
+MOST_COPIED_BYTES = 64 * 1024
+MOST_TEMPORARY_BYTES = {0: 4 * 2**20, 512: 48 * 2**20}
+"""By chunk tokens; a chunk's is that of its activations."""
+
+STEPS = tuple(step for step in steps() if step.kernels == "pallas")
+
+on_every_target = pytest.mark.parametrize("target", TARGET_NAMES)
+of_every_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.label)
+
+
+@on_every_target
+@of_every_step
+def test_a_step_is_one_command_buffer(step, target):
+    found = report(step, target)
+    assert (found.num_command_buffers, found.num_outside_command_buffers) == (1, 0)
+
+
+@on_every_target
+@of_every_step
+def test_a_step_launches_few_kernels(step, target):
+    found = report(step, target)
+    ours = [kernel for kernel in found.kernels if kernel.kind is KernelKind.PALLAS]
+    assert [kernel.name.split("__")[0] for kernel in ours] == ["attend"] * len(ours)
+    assert len(ours) == step.num_layers * (2 if step.num_chunk_tokens else 1)
+    assert len(found.kernels) <= step.num_layers * MOST_KERNELS_A_LAYER + MOST_KERNELS_BESIDE
+
+
+@on_every_target
+@of_every_step
+def test_a_step_copies_no_weight_and_no_cache(step, target):
+    found = report(step, target)
+    assert sum(copy.num_bytes for copy in found.copies) <= MOST_COPIED_BYTES < step.layer_weight_bytes
+    assert found.alias_bytes >= step.cache_bytes
+    assert found.temporary_bytes <= MOST_TEMPORARY_BYTES[step.num_chunk_tokens]
+
+
+def test_the_portable_attention_is_seen_to_break_these_limits():
+    found = report(Step(model="mistral-7b-v0.1", kernels="xla"), "A10")
+    assert found.num_command_buffers > 1
+    assert found.num_outside_command_buffers > 0
+    assert len(found.kernels) > 32 * MOST_KERNELS_A_LAYER + MOST_KERNELS_BESIDE
