@@ -20,13 +20,16 @@ def choose_kernels(asked: str, model: ModelConfig) -> Implementation:
         model: the shape of the model.
 
     Raises:
-        ValueError: ``asked`` is none of these.
+        ValueError: ``asked`` is none of these, or it is ``pallas`` and they do not take this model or this GPU.
     """
     if asked not in get_args(Kernels):
         raise ValueError(f"kernels is {asked!r}; it must be 'auto', 'xla' or 'pallas'")
-    implementation = pick_implementation(
-        None if asked == "auto" else cast(Implementation, asked), head_dim=model.head_dim
-    )
+    try:
+        implementation = pick_implementation(
+            None if asked == "auto" else cast(Implementation, asked), head_dim=model.head_dim
+        )
+    except NotImplementedError as error:
+        raise ValueError(f"kernels is {asked!r}, and {error}") from error
     device = current_device()
     logger.info("kernels on %s: %s", device.kind, implementation)
     if implementation == "pallas" and not device.is_gpu:

@@ -157,27 +157,33 @@ def pick_implementation(asked: Implementation | None, *, head_dim: int) -> Imple
 
     Raises:
         ValueError: there is no such implementation.
+        NotImplementedError: the kernel was asked for, and does not take this head_dim or this GPU.
     """
-    if asked is not None:
-        if asked not in get_args(Implementation):
-            raise ValueError(f"implementation is {asked!r}; known are {', '.join(get_args(Implementation))}")
-        return asked
-    return _pick_for(current_device(), head_dim)
+    if asked is not None and asked not in get_args(Implementation):
+        raise ValueError(f"implementation is {asked!r}; known are {', '.join(get_args(Implementation))}")
+    if asked == "pallas" and (reason := _why_no_kernel(current_device(), head_dim)):
+        raise NotImplementedError(reason)
+    return asked or _pick_for(current_device(), head_dim)
 
 
 @once
 def _pick_for(device: Device, head_dim: int) -> Implementation:
     if not device.is_gpu:
         return "xla"
+    if reason := _why_no_kernel(device, head_dim):
+        logger.warning("attention on %s: the portable implementation, since %s", device.kind, reason)
+        return "xla"
+    logger.info("attention on %s: the GPU kernel", device.kind)
+    return "pallas"
+
+
+def _why_no_kernel(device: Device, head_dim: int) -> str | None:
     if device.compute_capability is not None and device.compute_capability < _OLDEST_GPU:
-        reason = f"the kernel needs compute capability {_OLDEST_GPU[0]}.{_OLDEST_GPU[1]}"
-    elif head_dim > launch.MAX_HEAD_DIM:
-        reason = f"the kernel takes a head_dim of at most {launch.MAX_HEAD_DIM}, and this is {head_dim}"
-    else:
-        logger.info("attention on %s: the GPU kernel", device.kind)
-        return "pallas"
-    logger.warning("attention on %s: the portable implementation, since %s", device.kind, reason)
-    return "xla"
+        oldest, own = (".".join(map(str, capability)) for capability in (_OLDEST_GPU, device.compute_capability))
+        return f"the kernel needs compute capability {oldest}, and this GPU has {own}"
+    if head_dim > launch.MAX_HEAD_DIM:
+        return f"the kernel takes a head_dim of at most {launch.MAX_HEAD_DIM}, and this is {head_dim}"
+    return None
 
 
 def _check(num_heads: int, head_dim: int, cache: LayerCache, window: int | None) -> None:

@@ -1,6 +1,7 @@
 """Which implementation runs where: what was asked for, and by itself the GPU kernels only where they can run."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -31,11 +32,21 @@ def test_auto_takes_the_gpu_kernels_where_they_can_run(on, device, chosen):
     assert choose_kernels("auto", MODEL) == chosen
 
 
-@pytest.mark.parametrize("device", [A10, T4, CPU])
-@pytest.mark.parametrize("name", ["xla", "pallas"])
+@pytest.mark.parametrize(
+    ("device", "name"), [(A10, "xla"), (A10, "pallas"), (T4, "xla"), (CPU, "xla"), (CPU, "pallas")]
+)
 def test_a_name_is_taken_at_its_word(on, device, name):
     on(device)
     assert choose_kernels(name, MODEL) == name
+
+
+def test_gpu_kernels_that_cannot_run_are_refused(on):
+    on(T4)
+    with pytest.raises(ValueError, match="kernels is 'pallas', and the kernel needs compute capability 8.0, and this"):
+        choose_kernels("pallas", MODEL)
+    on(A10)
+    with pytest.raises(ValueError, match="kernels is 'pallas', and the kernel takes a head_dim of at most 256"):
+        choose_kernels("pallas", replace(MODEL, head_dim=512))
 
 
 @pytest.mark.parametrize("asked", ["triton", "", "XLA", None])

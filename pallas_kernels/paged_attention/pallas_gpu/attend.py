@@ -48,8 +48,8 @@ def attend(inputs: Inputs, outputs: Outputs, *, geometry: Geometry) -> None:
 def _begin(inputs: Inputs, outputs: Outputs, tile: Tile, geometry: Geometry) -> tuple[Array, State]:
     """The tile's queries, and the state before its first key in the cache.
 
-    Of decode rows the first share starts from the newest token: peeling it off the loop's end would take 80 registers
-    a thread more.
+    Of decode rows the first share starts from the newest token, so that the loop has one kind of round; a round of its
+    own for that token would take registers from all others.
     """
     if not isinstance(inputs.queries, NewTokens):
         mask = tile.is_query[:, None] & tile.is_column[None, :]

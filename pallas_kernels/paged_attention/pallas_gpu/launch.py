@@ -27,6 +27,7 @@ from pallas_kernels.paged_attention.pallas_gpu.operands import (
 )
 
 MAX_HEAD_DIM = 256
+"""The api refuses a larger one: its tiles would not fit."""
 
 
 def paged_attention(
@@ -114,8 +115,6 @@ def _geometry(
 ) -> Geometry:
     num_blocks, block_q, num_heads, head_dim = q_shape
     page_size, _, num_kv_heads, _ = cache.pages.shape[1:]
-    if head_dim > MAX_HEAD_DIM:
-        raise NotImplementedError(f"head_dim is {head_dim}; the GPU kernel takes at most {MAX_HEAD_DIM}")
     device = current_device()
     if config is None:
         problem = Problem(

@@ -11,7 +11,7 @@ from tests.pallas_kernels.paged_attention.calls import attention_arguments
 
 @pytest.mark.parametrize("head_dim", [64, 512])
 def test_a_cpu_takes_the_portable_one_and_says_nothing(caplog, head_dim):
-    caplog.set_level("DEBUG")
+    caplog.set_level("DEBUG", "pallas_kernels")
     assert pick_implementation(None, head_dim=head_dim) == "xla"
     assert caplog.text == ""
 
@@ -27,7 +27,7 @@ def test_a_cpu_takes_the_portable_one_and_says_nothing(caplog, head_dim):
     ],
 )
 def test_a_gpu_takes_the_kernel_where_it_can_and_says_so_once(caplog, capability, head_dim, picked, level, said):
-    caplog.set_level("DEBUG")
+    caplog.set_level("DEBUG", "pallas_kernels")
     kind = f"GPU {capability} of the test with head_dim {head_dim}"  # seen by no other test, so not yet spoken of
     with tracing_for(described(kind, capability)):
         assert [pick_implementation(None, head_dim=head_dim) for _ in range(3)] == [picked] * 3
@@ -37,11 +37,22 @@ def test_a_gpu_takes_the_kernel_where_it_can_and_says_so_once(caplog, capability
 
 @pytest.mark.parametrize("asked", ["xla", "pallas"])
 def test_who_asks_for_one_gets_it_and_hears_nothing(caplog, asked):
-    caplog.set_level("DEBUG")
-    assert pick_implementation(asked, head_dim=512) == asked
-    with tracing_for(described("GPU of the test with a wish", "7.5")):
-        assert pick_implementation(asked, head_dim=512) == asked
+    caplog.set_level("DEBUG", "pallas_kernels")
+    assert pick_implementation(asked, head_dim=256) == asked
+    with tracing_for(described("GPU of the test with a wish", "8.0")):
+        assert pick_implementation(asked, head_dim=256) == asked
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("capability", "head_dim", "reason"),
+    [("7.5", 128, "capability 8.0, and this GPU has 7.5"), ("9.0", 512, "at most 256, and this is 512")],
+)
+def test_who_asks_for_a_kernel_that_cannot_run_is_told_why(capability, head_dim, reason):
+    with tracing_for(described("GPU of the test with a vain wish", capability)):
+        assert pick_implementation("xla", head_dim=head_dim) == "xla"
+        with pytest.raises(NotImplementedError, match=reason):
+            pick_implementation("pallas", head_dim=head_dim)
 
 
 @pytest.mark.parametrize("asked", ["cuda", "", "XLA"])
