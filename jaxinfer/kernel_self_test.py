@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import jax
@@ -43,9 +44,11 @@ def check_kernels(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> 
         KernelSelfTestError: one is wrong; the message says which, by how much, where, and what can be done.
     """
     start = time.perf_counter()
-    for name, measure in _cases(model, config, dtype):
+    with ThreadPoolExecutor() as pool:  # nearly all of the time goes into compiling, which runs side by side
+        running = [(name, pool.submit(measure)) for name, measure in _cases(model, config, dtype)]
+    for name, measured in running:
         try:
-            error = measure()
+            error = measured.result()
         except Exception as fault:  # whatever it is, the way on is the same
             reason = str(fault).partition("\n")[0]
             raise KernelSelfTestError(_message(f"{name} does not run", f"{type(fault).__name__}: {reason}")) from fault

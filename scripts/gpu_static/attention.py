@@ -12,11 +12,9 @@ from jaxinfer.gpu_compile import GpuTarget, ProgramReport, compile_for
 from pallas_kernels.paged_attention import Config, LayerCache, decode_attention, paged_attention
 from pallas_kernels.shapes import SHAPES
 
-NUM_ROWS = 16
-"""B, decode rows of a launch, and rows of the page table of every one."""
-
 _PAGES, _PAGE_SIZE, _PAGES_PER_ROW = 4096, 16, 512
 _MAX_ROWS = 64
+"""Rows of the chunk's page table, and counters of the cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +23,7 @@ class Launch:
 
     Attributes:
         model: name of a shape of ``pallas_kernels.shapes``.
+        num_rows: B, of decode rows.
         block_q: 1 for decode rows, which bring their newest token; more for blocks of a chunk of 256 tokens.
         dtype: of the queries and of float pages.
         int8_pages: whether the cache is int8 with scales.
@@ -35,6 +34,7 @@ class Launch:
 
     model: str
     block_q: int
+    num_rows: int = 16
     dtype: str = "bfloat16"
     int8_pages: bool = False
     qk_norm: bool = False
@@ -45,7 +45,7 @@ class Launch:
     def label(self) -> str:
         """What the launch is, in a few words."""
         shape = SHAPES[self.model]
-        what = "decode, 16 rows" if self.block_q == 1 else f"chunk, blocks of {self.block_q}"
+        what = f"decode, B {self.num_rows}" if self.block_q == 1 else f"chunk, blocks of {self.block_q}"
         cache = "int8" if self.int8_pages else self.dtype
         heads = f"{self.model}: D {shape.head_dim}, G {shape.group}, K {shape.num_kv_heads}"
         return " | ".join((what, heads, cache, self.note or "-"))
@@ -65,13 +65,13 @@ class Launch:
         norms = {"q_norm": _array(dim, dtype=self.dtype), "k_norm": _array(dim, dtype=self.dtype)}
         attend = partial(decode_attention, norm_eps=1e-5, **self._options())
         arguments = (
-            _array(NUM_ROWS, num_heads, dim, dtype=self.dtype),
+            _array(self.num_rows, num_heads, dim, dtype=self.dtype),
             self._cache(),
-            _array(NUM_ROWS, _PAGES_PER_ROW),
-            _array(NUM_ROWS),
-            _array(NUM_ROWS),
-            _array(NUM_ROWS, dim // 2, dtype="float32"),
-            _array(NUM_ROWS, dim // 2, dtype="float32"),
+            _array(self.num_rows, _PAGES_PER_ROW),
+            _array(self.num_rows),
+            _array(self.num_rows),
+            _array(self.num_rows, dim // 2, dtype="float32"),
+            _array(self.num_rows, dim // 2, dtype="float32"),
             norms if self.qk_norm else {},
         )
 
@@ -85,8 +85,8 @@ class Launch:
         arguments = (
             _array(num_blocks, self.block_q, shape.num_heads, shape.head_dim, dtype=self.dtype),
             self._cache(),
-            _array(NUM_ROWS, _PAGES_PER_ROW),
-            _array(NUM_ROWS),
+            _array(_MAX_ROWS, _PAGES_PER_ROW),
+            _array(_MAX_ROWS),
             *[_array(num_blocks)] * 3,
         )
         return jax.jit(partial(paged_attention, **self._options())), *arguments
@@ -115,6 +115,8 @@ def launches() -> Iterator[Launch]:
     for model in ("mistral-7b-v0.1", "mistral-large-123b", "smollm2-135m", "h2o-danube-1.8b", "phi-3-mini-4k"):
         for block_q in (1, 16, 32):
             yield Launch(model=model, block_q=block_q)
+    for num_rows in (1, 64):
+        yield Launch(model="mistral-7b-v0.1", block_q=1, num_rows=num_rows)
     for model in ("mistral-7b-v0.1", "smollm2-135m"):
         for block_q in (1, 16, 32):
             yield Launch(model=model, block_q=block_q, int8_pages=True)
