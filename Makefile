@@ -39,10 +39,12 @@ venv: $(VENV)/.installed  ## make the environment .venv
 demo: venv  ## a small real model answers a question
 	@$(BIN)/jaxinfer generate --chat --prompt "$$PROMPT" --temperature 0 --max-tokens 64
 
-# ARGS are for the main environment, and with them nothing else runs: the files that they name are not in the other.
+# ARGS are for the main environment, and with them nothing else runs: the files that they name are not in the others.
+# Kernels are what a version of jax breaks, so the oldest one runs their tests every time.
 test: venv  ## run the tests, without those marked slow
 	$(BIN)/python -m pytest $(ARGS)
 	@$(if $(ARGS),,$(MAKE) --no-print-directory test-gpu-compile)
+	@$(if $(ARGS),,$(MAKE) --no-print-directory test-oldest-jax ARGS=tests/pallas_kernels)
 
 test-all: venv  ## run the tests, slow ones too
 	$(BIN)/python -m pytest -m '' $(ARGS)
