@@ -88,16 +88,17 @@ def decode_error(shape: Shape, num_rows: int) -> float:
     table = _Table.of(sequences, [shape.oldest(p) for p in last], num_rows, shape.page_size)
 
     decode = partial(decode_attention, window=shape.window, scale=shape.scale, implementation="pallas")
-    attended, cache = jax.jit(decode, donate_argnames="cache")(
+    attended, cache, arrivals = jax.jit(decode, donate_argnames=("cache", "arrivals"))(
         qkv.astype(shape.dtype),
-        cache=_cache(table.filled(before), shape, num_rows),
+        cache=_cache(table.filled(before), shape.dtype),
+        arrivals=jnp.zeros((num_rows, shape.num_kv_heads), jnp.int32),  # as the engine makes them
         page_table=table.pages,
         first_page=table.first_page,
         position=np.pad(np.array(last, np.int32), (0, num_rows - len(last)), constant_values=-1),
         cos=np.cos(angles),
         sin=np.sin(angles),
     )
-    if np.asarray(cache.arrivals).any():
+    if np.asarray(arrivals).any():
         return math.inf
     expected = np.zeros((num_rows, shape.num_heads, shape.head_dim))
     for i, position in enumerate(last):
@@ -128,7 +129,7 @@ def chunk_error(shape: Shape, num_tokens: int, block_q: int) -> float:
     attend = partial(paged_attention, window=shape.window, scale=shape.scale, implementation="pallas")
     attended = jax.jit(attend, donate_argnames="into")(
         q.astype(shape.dtype),
-        cache=_cache(table.filled(sequences), shape, num_rows=1),
+        cache=_cache(table.filled(sequences), shape.dtype),
         page_table=table.pages,
         first_page=table.first_page,
         block_row=row,
@@ -186,13 +187,9 @@ class _Table:
         return filled
 
 
-def _cache(pages: np.ndarray, shape: Shape, num_rows: int) -> LayerCache:
-    """On the device; the counters as the engine makes them, the pages without any help of the device."""
-    return LayerCache(
-        pages=jax.device_put(pages.astype(shape.dtype)),
-        scales=None,
-        arrivals=jnp.zeros((num_rows, shape.num_kv_heads), jnp.int32),
-    )
+def _cache(pages: np.ndarray, dtype: np.dtype) -> LayerCache:
+    """On the device, made without any help of the device."""
+    return LayerCache(pages=jax.device_put(pages.astype(dtype)), scales=None)
 
 
 def _sequences(rng: np.random.Generator, shape: Shape, most: int) -> list[Float[np.ndarray, "n 2 K D"]]:

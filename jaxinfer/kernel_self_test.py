@@ -44,9 +44,11 @@ def check_kernels(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> 
         KernelSelfTestError: one is wrong; the message says which, by how much, where, and what can be done.
     """
     start = time.perf_counter()
-    with ThreadPoolExecutor() as pool:  # nearly all of the time goes into compiling, which runs side by side
-        running = [(name, pool.submit(measure)) for name, measure in _cases(model, config, dtype)]
-    for name, measured in running:
+    # Nearly all of the time goes into compiling, which runs side by side.
+    pool, device = ThreadPoolExecutor(), jax.config.jax_default_device
+    cases = [(name, pool.submit(_measured_on, device, measure)) for name, measure in _cases(model, config, dtype)]
+    pool.shutdown(wait=False)  # so that Ctrl-C below does not wait for what is running
+    for name, measured in cases:
         try:
             error = measured.result()
         except Exception as fault:  # whatever it is, the way on is the same
@@ -56,6 +58,12 @@ def check_kernels(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> 
             amount = f"an error of {error:.3g} where {_TOLERANCES[dtype]:g} is allowed"
             raise KernelSelfTestError(_message(f"{name} computes wrong values", amount))
     logger.info("the GPU kernels are right on this device; to find out took %.2f s", time.perf_counter() - start)
+
+
+def _measured_on(device: jax.Device | None, measure: Callable[[], float]) -> float:
+    """The measurement on jax's default device, which is chosen for each thread apart."""
+    with jax.default_device(device):
+        return measure()
 
 
 def _cases(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> Iterator[tuple[str, Callable[[], float]]]:

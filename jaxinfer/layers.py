@@ -88,23 +88,30 @@ class Attention(nnx.Module):
         self.kernels: Implementation = kernels
 
     def __call__(
-        self, x: Float[Array, "T E"], cache: LayerCache, view: TokenView
-    ) -> tuple[Float[Array, "T E"], LayerCache]:
-        """The attended tokens after the output product, and the updated cache."""
+        self,
+        x: Float[Array, "T E"],
+        cache: LayerCache,
+        arrivals: Int32[Array, "max_num_seqs K"],
+        view: TokenView,
+    ) -> tuple[Float[Array, "T E"], LayerCache, Int32[Array, "max_num_seqs K"]]:
+        """The attended tokens after the output product, the updated cache, and the counters, zero as they came."""
         heads = project(x, self.qkv[...]).reshape(x.shape[0], -1, self.head_dim)
         if view.chunk is None:
-            attended, cache = self._decode(heads, cache, view)
+            attended, cache, arrivals = self._decode(heads, cache, arrivals, view)
         else:
             q, cache = self._append_chunk(heads, cache, view, view.chunk)
-            attended, cache = self._decode(heads, cache, view)
+            attended, cache, arrivals = self._decode(heads, cache, arrivals, view)
             attended = self._attend_chunk(q, attended, cache, view, view.chunk)
-        return project(attended.reshape(x.shape[0], -1), self.out[...]), cache
+        return project(attended.reshape(x.shape[0], -1), self.out[...]), cache, arrivals
 
-    def _decode(self, heads: Array, cache: LayerCache, view: TokenView) -> tuple[Array, LayerCache]:
+    def _decode(
+        self, heads: Array, cache: LayerCache, arrivals: Array, view: TokenView
+    ) -> tuple[Array, LayerCache, Array]:
         """The decode rows, from the heads of all tokens: to cut out the first B costs a GPU a kernel."""
         return decode_attention(
             heads,
             cache,
+            arrivals,
             view.page_table,
             view.first_page,
             view.decode_position,
@@ -173,9 +180,14 @@ class DecoderLayer(nnx.Module):
         self.norm_eps = config.norm_eps
 
     def __call__(
-        self, x: Float[Array, "T E"], cache: LayerCache, view: TokenView
-    ) -> tuple[Float[Array, "T E"], LayerCache]:
-        """The residual stream after the layer, and the layer's updated cache."""
-        attended, cache = self.attention(rms_norm(x, self.attention_norm[...], self.norm_eps), cache, view)
+        self,
+        x: Float[Array, "T E"],
+        cache: LayerCache,
+        arrivals: Int32[Array, "max_num_seqs K"],
+        view: TokenView,
+    ) -> tuple[Float[Array, "T E"], LayerCache, Int32[Array, "max_num_seqs K"]]:
+        """The residual stream after the layer, and what the attention hands back."""
+        normed = rms_norm(x, self.attention_norm[...], self.norm_eps)
+        attended, cache, arrivals = self.attention(normed, cache, arrivals, view)
         x = x + attended
-        return x + self.mlp(rms_norm(x, self.mlp_norm[...], self.norm_eps)), cache
+        return x + self.mlp(rms_norm(x, self.mlp_norm[...], self.norm_eps)), cache, arrivals

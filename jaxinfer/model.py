@@ -41,20 +41,19 @@ class Decoder(nnx.Module):
 
         Args:
             last_tokens: for each slot the token drawn last; a decode row reads its own.
-            kv_cache: of every layer.
+            kv_cache: of every layer, and the counters.
             inputs: the step.
         """
         token_ids = jnp.concatenate([last_tokens[inputs.slot], inputs.chunk_token])
-        view = self._view(inputs, page_size=kv_cache[0].pages.shape[1])
-        x = self.embedding[...][token_ids]
-        new_cache = []
-        for layer, layer_cache in zip(self.layers, kv_cache, strict=True):
-            x, layer_cache = _run_layer(*nnx.split(layer), x, layer_cache, view)
-            new_cache.append(layer_cache)
+        view = self._view(inputs, page_size=kv_cache.layers[0].pages.shape[1])
+        x, arrivals, new_layers = self.embedding[...][token_ids], kv_cache.arrivals, []
+        for layer, layer_cache in zip(self.layers, kv_cache.layers, strict=True):
+            x, layer_cache, arrivals = _run_layer(*nnx.split(layer), x, layer_cache, arrivals, view)
+            new_layers.append(layer_cache)
         x = rms_norm(x[inputs.sample_token], self.final_norm[...], self.config.norm_eps)
         head = self.embedding if self.lm_head is None else self.lm_head
         # Asked of the product itself: one that is rounded to bfloat16 first makes ties of near logits.
-        return project(x, head[...], jnp.dtype(jnp.float32)), tuple(new_cache)
+        return project(x, head[...], jnp.dtype(jnp.float32)), KVCache(tuple(new_layers), arrivals)
 
     def _view(self, inputs: StepInputs, page_size: int) -> TokenView:
         position, chunk = jnp.maximum(inputs.decode_position, 0), None
@@ -86,7 +85,12 @@ def _chunk_view(
 
 @partial(jax.jit, static_argnums=0)
 def _run_layer(
-    graph: nnx.GraphDef[DecoderLayer], state: nnx.State[Any, Any], x: Array, cache: LayerCache, view: TokenView
-) -> tuple[Array, LayerCache]:
+    graph: nnx.GraphDef[DecoderLayer],
+    state: nnx.State[Any, Any],
+    x: Array,
+    cache: LayerCache,
+    arrivals: Array,
+    view: TokenView,
+) -> tuple[Array, LayerCache, Array]:
     """One layer as a function of its own, so that layers of one kind are traced and lowered once, not once each."""
-    return nnx.merge(graph, state)(x, cache, view)
+    return nnx.merge(graph, state)(x, cache, arrivals, view)

@@ -19,7 +19,8 @@ class Device:
         platform: ``cpu``, ``gpu`` or another of jax's.
         kind: its name, such as ``NVIDIA A10``.
         num_cores: streaming multiprocessors of a GPU; 1 elsewhere.
-        compute_capability: (major, minor) of an NVIDIA GPU, or None where it is not known.
+        compute_capability: (major, minor) of an NVIDIA GPU, (0, 0) of another maker's; None where the device does not
+            say, as one that is only described.
     """
 
     platform: str
@@ -34,8 +35,11 @@ class Device:
 
 
 def current_device() -> Device:
-    """The device that the surrounding trace is for: the mesh's abstract one, else the first real one."""
-    device = jax.sharding.get_abstract_mesh().abstract_device or jax.devices()[0]
+    """The device that the surrounding trace is for: jax's default one, unless the mesh describes another."""
+    real = _default_device()
+    described = jax.sharding.get_abstract_mesh().abstract_device
+    # One of the same kind only mirrors the real one, which says more of itself.
+    device = real if described is None or described.device_kind == real.device_kind else described
     return Device(
         platform="gpu" if device.platform in _GPU_PLATFORMS else device.platform,
         kind=device.device_kind,
@@ -44,7 +48,16 @@ def current_device() -> Device:
     )
 
 
-def _compute_capability(text: object) -> tuple[int, int] | None:
-    """``8.6`` as (8, 6); None for what is no such text (ROCm names an architecture)."""
-    major, dot, minor = str(text).partition(".")
-    return (int(major), int(minor)) if dot and major.isdigit() and minor.isdigit() else None
+def _default_device() -> jax.Device:
+    chosen = jax.config.jax_default_device
+    if chosen is None:
+        return jax.devices()[0]
+    return jax.devices(chosen)[0] if isinstance(chosen, str) else chosen
+
+
+def _compute_capability(text: str | None) -> tuple[int, int] | None:
+    """``8.6`` as (8, 6); (0, 0) for what is no such text (ROCm names an architecture)."""
+    if text is None:
+        return None
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

@@ -51,7 +51,8 @@ def prefill_logits(
 
 def _blanked(cache: KVCache, pages: np.ndarray) -> KVCache:
     """The cache with NaN in the given pages."""
-    return tuple(dataclasses.replace(layer, pages=layer.pages.at[pages].set(jnp.nan)) for layer in cache)
+    layers = (dataclasses.replace(layer, pages=layer.pages.at[pages].set(jnp.nan)) for layer in cache.layers)
+    return dataclasses.replace(cache, layers=tuple(layers))
 
 
 def _inputs(piece: np.ndarray, start: int, table: np.ndarray, first_page: int, chunk: int, block_q: int) -> StepInputs:

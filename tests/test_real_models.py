@@ -113,8 +113,8 @@ def test_smollm2_names_the_capital_of_france(smollm2: LLM) -> None:
 @needs_smollm2
 def test_no_program_of_smollm2_copies_its_cache(smollm2: LLM) -> None:
     runner = smollm2.engine._runner
-    cache_bytes = sum(layer.pages.nbytes for layer in runner._kv_cache)
-    shape = ",".join(map(str, runner._kv_cache[0].pages.shape))
+    cache_bytes = sum(layer.pages.nbytes for layer in runner._kv_cache.layers)
+    shape = ",".join(map(str, runner._kv_cache.layers[0].pages.shape))
     for key, program in runner.programs.forward.items():
         assert f"f32[{shape}]" in program.as_text()
         copies = [line for line in program.as_text().splitlines() if " copy(" in line and f"= f32[{shape}]" in line]

@@ -88,6 +88,7 @@ def paged_attention(
 def decode_attention(
     qkv: Float[Array, "T heads D"],
     cache: LayerCache,
+    arrivals: Int32[Array, "rows K"],
     page_table: Int32[Array, "B P"],
     first_page: Int32[Array, "B"],
     position: Int32[Array, "B"],
@@ -101,7 +102,7 @@ def decode_attention(
     scale: float,
     implementation: Implementation | None = None,
     config: Config | None = None,
-) -> tuple[Float[Array, "T H D"], LayerCache]:
+) -> tuple[Float[Array, "T H D"], LayerCache, Int32[Array, "rows K"]]:
     """Decode rows from their projections to attended values: norm, rotate, put K and V into the cache, attend.
 
     One operation, so that on a GPU it is one kernel.
@@ -110,6 +111,8 @@ def decode_attention(
         qkv: H query heads, K key heads and K value heads of each token; the first B tokens are the decode rows, and
             the others are not read.
         cache: of one layer, with the earlier tokens of each row; to be donated, since it is updated in place.
+        arrivals: zeros, for at least B rows: for each row and kv head how many shares of its keys a running kernel has
+            done, so that the last one knows to merge them. Handed from layer to layer, so that nobody has to clear it.
         page_table, first_page: as of ``paged_attention``; row b's newest token has a page already.
         position: of each row's newest token, or -1 for a row that is padding: it gives zeros, and leaves alone every
             page but the dummy page 0.
@@ -119,24 +122,34 @@ def decode_attention(
         window, scale, implementation, config: as of ``paged_attention``.
 
     Returns:
-        The attended values in ``qkv``'s dtype, and the cache with the newest tokens in it. Of the values the first B
-        tokens are the decode rows'; the others hold anything, for ``paged_attention`` to put a chunk ``into`` it. With
-        int8 pages the newest token is attended to as the cache holds it, quantized, as a later reader sees it.
+        The attended values in ``qkv``'s dtype, the cache with the newest tokens in it, and the zeros again. Of the
+        values the first B tokens are the decode rows'; the others hold anything, for ``paged_attention`` to put a chunk
+        ``into`` it. With int8 pages the newest token is attended to as the cache holds it, quantized, as a later reader
+        sees it.
 
     Raises:
-        ValueError: as ``paged_attention``; also fewer counters in ``cache.arrivals`` than rows.
+        ValueError: as ``paged_attention``; also fewer tokens, angles, rows of the page table or of arrivals than B.
         NotImplementedError: ``implementation`` cannot take the shape.
     """
     num_rows, num_kv_heads = len(position), cache.pages.shape[3]
     _check(qkv.shape[1] - 2 * num_kv_heads, qkv.shape[2], cache, window)
-    if len(cache.arrivals) < num_rows:
-        raise ValueError(f"the cache counts arrivals of {len(cache.arrivals)} rows, and there are {num_rows}")
-    run: Callable[..., tuple[Array, LayerCache]] = xla.decode_attention
+    counts = {
+        "qkv": len(qkv),
+        "arrivals": len(arrivals),
+        "page_table": len(page_table),
+        "first_page": len(first_page),
+        "cos": len(cos),
+        "sin": len(sin),
+    }
+    if too_short := [f"{name} has {count}" for name, count in counts.items() if count < num_rows]:
+        raise ValueError(f"there are {num_rows} decode rows, and {', '.join(too_short)}")
+    run: Callable[..., tuple[Array, LayerCache, Array]] = xla.decode_attention
     if pick_implementation(implementation, head_dim=qkv.shape[2]) == "pallas":
         run = partial(launch.decode_attention, config=config)
     return run(
         qkv,
         cache,
+        arrivals,
         page_table,
         first_page,
         position,

@@ -127,7 +127,7 @@ def _for_decode(problem: Problem, device: Device) -> Config:
     elif problem.has_int8_pages or problem.head_dim > _NARROW_HEAD:
         keys, warps, stages = 32, 4, 3
     else:
-        keys, warps, stages = 64, 4, 5
+        keys, warps, stages = 64, 4, 3
     return Config(
         block_rows=_power_of_two(problem.group),
         block_keys=keys,

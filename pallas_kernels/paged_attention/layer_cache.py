@@ -17,18 +17,15 @@ _INT8_MAX = 127
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LayerCache:
-    """The pages of one layer, and what its kernels keep between calls.
+    """The pages of one layer.
 
     Attributes:
         pages: K at index 0 and V at index 1 of the third axis; float, or int8 with ``scales``.
         scales: what the numbers of an int8 head are to be multiplied by; None with float pages.
-        arrivals: for each decode row and kv head how many shares of its keys a running kernel has done, so that the
-            last one knows to merge them. All zeros between calls.
     """
 
     pages: Float[Array, "num_pages S 2 K D"] | Int8[Array, "num_pages S 2 K D"]
     scales: Float[Array, "num_pages S 2 K"] | None
-    arrivals: Int32[Array, "rows K"]
 
 
 def quantize(x: Float[Array, "*heads D"]) -> tuple[Int8[Array, "*heads D"], Float[Array, "*heads"]]:
@@ -56,4 +53,4 @@ def write(
         kv, kv_scales = quantize(kv)
         scales = scales.at[page, offset].set(kv_scales.astype(scales.dtype), mode="promise_in_bounds")
     pages = cache.pages.at[page, offset].set(kv.astype(cache.pages.dtype), mode="promise_in_bounds")
-    return LayerCache(pages, scales, cache.arrivals)
+    return LayerCache(pages, scales)

@@ -1,4 +1,4 @@
-"""Paged attention in plain jnp: the CPU's implementation, and what a new one is compared with on a device.
+"""Paged attention in plain jnp: it runs anywhere, and is the CPU's implementation.
 
 A loop over tiles of keys with a traced trip count and an online softmax: its work follows the longest row of this call,
 not the width of the page table, so one program serves every context length. A gather up to the table's width would
@@ -86,6 +86,7 @@ def paged_attention(
 def decode_attention(
     qkv: Float[Array, "T heads D"],
     cache: LayerCache,
+    arrivals: Int32[Array, "rows K"],
     page_table: Int32[Array, "B P"],
     first_page: Int32[Array, "B"],
     position: Int32[Array, "B"],
@@ -97,7 +98,7 @@ def decode_attention(
     norm_eps: float,
     window: int | None,
     scale: float,
-) -> tuple[Float[Array, "T H D"], LayerCache]:
+) -> tuple[Float[Array, "T H D"], LayerCache, Int32[Array, "rows K"]]:
     """See ``api.decode_attention``, which checks the arguments."""
     num_rows, num_kv_heads, page_size = len(position), cache.pages.shape[3], cache.pages.shape[1]
     num_heads = qkv.shape[1] - 2 * num_kv_heads
@@ -112,7 +113,7 @@ def decode_attention(
     attended = paged_attention(
         q[:, None], cache, page_table, first_page, row, position, block_len, window=window, scale=scale, into=None
     )
-    return jnp.pad(attended, ((0, len(qkv) - num_rows), (0, 0), (0, 0))), cache
+    return jnp.pad(attended, ((0, len(qkv) - num_rows), (0, 0), (0, 0))), cache, arrivals
 
 
 def _read(cache: LayerCache, pages: Int32[Array, "N P"]) -> Float[Array, "N P S 2 K D"]:

@@ -12,7 +12,7 @@ from jaxinfer.gpu_compile import GpuTarget, ProgramReport, compile_for
 from pallas_kernels.paged_attention import Config, LayerCache, decode_attention, paged_attention
 from pallas_kernels.shapes import SHAPES
 
-_PAGES, _PAGE_SIZE, _PAGES_PER_ROW = 4096, 16, 512
+_PAGE_SIZE, _PAGES_PER_ROW = 16, 512
 _MAX_ROWS = 64
 """Rows of the chunk's page table, and counters of the cache."""
 
@@ -27,6 +27,7 @@ class Launch:
         block_q: 1 for decode rows, which bring their newest token; more for blocks of a chunk of 256 tokens.
         dtype: of the queries and of float pages.
         int8_pages: whether the cache is int8 with scales.
+        num_pages: of the cache.
         qk_norm: whether the decode rows' heads are normed.
         config: tile sizes, or None for the rule of thumb.
         note: what is special about it, for the table.
@@ -37,6 +38,7 @@ class Launch:
     num_rows: int = 16
     dtype: str = "bfloat16"
     int8_pages: bool = False
+    num_pages: int = 4096
     qk_norm: bool = False
     config: Config | None = None
     note: str = ""
@@ -67,6 +69,7 @@ class Launch:
         arguments = (
             _array(self.num_rows, num_heads, dim, dtype=self.dtype),
             self._cache(),
+            _array(_MAX_ROWS, shape.num_kv_heads),
             _array(self.num_rows, _PAGES_PER_ROW),
             _array(self.num_rows),
             _array(self.num_rows),
@@ -78,7 +81,7 @@ class Launch:
         def decode(*arrays: Any) -> Any:
             return attend(*arrays[:-1], **arrays[-1])
 
-        return jax.jit(decode, donate_argnums=1), *arguments
+        return jax.jit(decode, donate_argnums=(1, 2)), *arguments
 
     def _chunk(self) -> tuple[Any, ...]:
         shape, num_blocks = SHAPES[self.model], 256 // self.block_q
@@ -102,11 +105,10 @@ class Launch:
 
     def _cache(self) -> LayerCache:
         shape = SHAPES[self.model]
-        pages = (_PAGES, _PAGE_SIZE, 2, shape.num_kv_heads, shape.head_dim)
+        pages = (self.num_pages, _PAGE_SIZE, 2, shape.num_kv_heads, shape.head_dim)
         return LayerCache(
             pages=_array(*pages, dtype="int8" if self.int8_pages else self.dtype),
             scales=_array(*pages[:-1], dtype="float32") if self.int8_pages else None,
-            arrivals=_array(_MAX_ROWS, shape.num_kv_heads),
         )
 
 
@@ -117,14 +119,17 @@ def launches() -> Iterator[Launch]:
             yield Launch(model=model, block_q=block_q)
     for num_rows in (1, 64):
         yield Launch(model="mistral-7b-v0.1", block_q=1, num_rows=num_rows)
-    for model in ("mistral-7b-v0.1", "smollm2-135m"):
+    for model in ("mistral-7b-v0.1", "smollm2-135m", "gemma-2-2b"):
         for block_q in (1, 16, 32):
             yield Launch(model=model, block_q=block_q, int8_pages=True)
-    for block_q in (1, 16):
+    for block_q in (1, 16, 32):
         yield Launch(model="gemma-2-2b", block_q=block_q)
+    for block_q in (1, 16):
         yield Launch(model="mistral-7b-v0.1", block_q=block_q, dtype="float32", note="for comparisons")
     yield Launch(model="qwen3-8b", block_q=1, qk_norm=True, note="q/k norm")
-    two_kernels = Config(block_rows=16, num_splits=4, combine="second_kernel", num_stages=5)
+    for block_q in (1, 16):
+        yield Launch(model="mistral-7b-v0.1", block_q=block_q, num_pages=100_000, note="6.6 GB of pages")
+    two_kernels = Config(block_rows=16, num_splits=4, combine="second_kernel")
     yield Launch(model="mistral-7b-v0.1", block_q=1, config=two_kernels, note="merged by a second kernel")
 
 

@@ -17,7 +17,8 @@ from jaxinfer.weights import weight_shapes
 from pallas_kernels.paged_attention import Implementation
 
 _DTYPE = jnp.dtype(jnp.bfloat16)
-_LIMITS = EngineConfig(max_model_len=8192, max_num_seqs=16, max_chunk_tokens=512, page_size=16, num_kv_pages=2048)
+_MAX_NUM_SEQS = 16
+_PAGE_SIZE, _NUM_KV_PAGES = 16, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Step:
     @property
     def cache_bytes(self) -> int:
         """Bytes of the pages of all layers."""
-        return sum(layer.pages.size * layer.pages.dtype.itemsize for layer in self._cache())
+        return sum(layer.pages.size * layer.pages.dtype.itemsize for layer in self._cache().layers)
 
     @property
     def layer_weight_bytes(self) -> int:
@@ -63,18 +64,25 @@ class Step:
         """What comes out for ``target``."""
         config = PRESETS[self.model]
         weights = {name: jax.ShapeDtypeStruct(shape, _DTYPE) for name, shape in weight_shapes(config).items()}
-        programs = Programs(Decoder(config, weights, kernels=self.kernels), _LIMITS, self._cache())
+        limits = EngineConfig(
+            max_model_len=8192,
+            max_num_seqs=_MAX_NUM_SEQS,
+            max_chunk_tokens=max(self.num_chunk_tokens, EngineConfig.block_q),
+            page_size=_PAGE_SIZE,
+            num_kv_pages=_NUM_KV_PAGES,
+        )
+        programs = Programs(Decoder(config, weights, kernels=self.kernels), limits, self._cache())
         forward, arguments = programs.forward_call(self.num_rows, self.num_chunk_tokens)
         return compile_for(target, forward, *arguments).report
 
     def _cache(self) -> KVCache:
-        config, limits = PRESETS[self.model], _LIMITS
+        config = PRESETS[self.model]
         return jax.eval_shape(
             lambda: kv_cache.allocate(
                 config,
-                num_pages=limits.num_kv_pages,
-                page_size=limits.page_size,
-                max_num_seqs=limits.max_num_seqs,
+                num_pages=_NUM_KV_PAGES,
+                page_size=_PAGE_SIZE,
+                max_num_seqs=_MAX_NUM_SEQS,
                 dtype=_DTYPE,
             )
         )
@@ -82,6 +90,6 @@ class Step:
 
 def steps() -> Iterator[Step]:
     """All forward programs, in the order of the table."""
-    for num_chunk_tokens in (0, 512):
+    for num_chunk_tokens in (0, 64, 512):
         yield Step(model="mistral-7b-v0.1", kernels="pallas", num_chunk_tokens=num_chunk_tokens)
     yield Step(model="mistral-7b-v0.1", kernels="xla")

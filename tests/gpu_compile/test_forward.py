@@ -12,7 +12,7 @@ MOST_KERNELS_A_LAYER = 11
 
 MOST_KERNELS_BESIDE = 8
 MOST_COPIED_BYTES = 64 * 1024
-MOST_TEMPORARY_BYTES = {0: 4 * 2**20, 512: 48 * 2**20}
+MOST_TEMPORARY_BYTES = {0: 4 * 2**20, 64: 16 * 2**20, 512: 48 * 2**20}
 """By chunk tokens; a chunk's is that of its activations."""
 
 STEPS = tuple(step for step in steps() if step.kernels == "pallas")
@@ -33,8 +33,9 @@ def test_a_step_is_one_command_buffer(step, target):
 def test_a_step_launches_few_kernels(step, target):
     found = report(step, target)
     ours = [kernel for kernel in found.kernels if kernel.kind is KernelKind.PALLAS]
-    assert [kernel.name.split("__")[0] for kernel in ours] == ["attend"] * len(ours)
-    assert len(ours) == step.num_layers * (2 if step.num_chunk_tokens else 1)
+    assert {kernel.name.split("__")[0] for kernel in ours} <= {"attend", "merge"}
+    assert len(found.kernels_named("attend")) == step.num_layers * (2 if step.num_chunk_tokens else 1)
+    assert len(found.kernels_named("merge")) in (0, step.num_layers if step.num_chunk_tokens else 0)
     assert len(found.kernels) <= step.num_layers * MOST_KERNELS_A_LAYER + MOST_KERNELS_BESIDE
 
 

@@ -77,9 +77,9 @@ def test_requests_together_get_the_ids_of_the_portable_implementation(on_pallas,
 
 def test_the_counters_of_the_cache_are_zero_between_steps(on_pallas):
     answers(on_pallas)
-    for layer in on_pallas._runner._kv_cache:
-        assert layer.arrivals.shape == (LIMITS["max_num_seqs"], CONFIG.num_kv_heads)
-        assert not jnp.any(layer.arrivals)
+    arrivals = on_pallas._runner._kv_cache.arrivals
+    assert arrivals.shape == (LIMITS["max_num_seqs"], CONFIG.num_kv_heads)
+    assert not jnp.any(arrivals)
 
 
 def test_the_logits_of_decoded_tokens_follow_the_definition(on_pallas):

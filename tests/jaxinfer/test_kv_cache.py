@@ -12,7 +12,7 @@ def test_bytes_per_token_are_those_of_the_arrays() -> None:
     config = PRESETS["smollm2-135m"]
     assert kv_cache.bytes_per_token(config, jnp.dtype(jnp.float32)) == 30 * 2 * 3 * 64 * 4
     cache = kv_cache.allocate(config, num_pages=4, page_size=16, max_num_seqs=2, dtype=jnp.dtype(jnp.bfloat16))
-    assert sum(layer.pages.nbytes for layer in cache) == 5 * 16 * kv_cache.bytes_per_token(
+    assert sum(layer.pages.nbytes for layer in cache.layers) == 5 * 16 * kv_cache.bytes_per_token(
         config, jnp.dtype(jnp.bfloat16)
     )
 

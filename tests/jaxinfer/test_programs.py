@@ -61,7 +61,7 @@ def forward(cache) -> dict[tuple[int, int], jax.stages.Compiled]:
 
 def whole_cache_copies(program: jax.stages.Compiled, cache: KVCache) -> list[str]:
     """Copies of a whole layer's pages in a program's optimized HLO."""
-    shape = ",".join(map(str, cache[0].pages.shape))
+    shape = ",".join(map(str, cache.layers[0].pages.shape))
     return re.findall(rf".*= f32\[{shape}\]\S* copy\(.*", program.as_text())
 
 
@@ -70,11 +70,13 @@ def test_no_program_copies_the_cache(forward, cache):
     for shape, program in forward.items():
         assert whole_cache_copies(program, cache) == [], shape
         memory = program.memory_analysis()
-        assert memory.alias_size_in_bytes >= sum(layer.pages.nbytes for layer in cache), shape
+        assert memory.alias_size_in_bytes >= sum(layer.pages.nbytes for layer in cache.layers), shape
 
 
 def test_a_copy_of_the_cache_would_be_seen(cache):
-    program = jax.jit(lambda kv: kv.at[0, 0].set(1.0)).lower(cache[0].pages).compile()  # not donated, so it must copy
+    program = (
+        jax.jit(lambda kv: kv.at[0, 0].set(1.0)).lower(cache.layers[0].pages).compile()
+    )  # not donated, so it must copy
     assert whole_cache_copies(program, cache)
 
 
@@ -99,5 +101,5 @@ def test_the_memory_of_a_step_is_that_of_its_tokens_and_at_most_one_layer(forwar
     layer = FLOAT_BYTES * sum(np.prod(shape) for name, shape in shapes.items() if name.startswith("layers.0."))
     for (b, c), program in forward.items():
         allowed = layer + step_bytes(b, c)
-        assert allowed < min(2 * layer, cache[0].pages.nbytes), "the bound would let such a copy pass"
+        assert allowed < min(2 * layer, cache.layers[0].pages.nbytes), "the bound would let such a copy pass"
         assert program.memory_analysis().temp_size_in_bytes < allowed, (b, c)

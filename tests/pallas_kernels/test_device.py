@@ -29,7 +29,7 @@ def test_the_device_is_seen_inside_a_trace():
 
 
 @pytest.mark.parametrize(
-    ("text", "capability"), [("8.6", (8, 6)), ("12.0", (12, 0)), ("gfx942", None), ("gfx9.4", None), ("9", None)]
+    ("text", "capability"), [("8.6", (8, 6)), ("12.0", (12, 0)), ("gfx942", (0, 0)), ("gfx9.4", (0, 0)), ("9", (0, 0))]
 )
 def test_the_compute_capability(text, capability):
     with tracing_for(described("a GPU", text)):
@@ -48,6 +48,19 @@ class RealGpu:
 def test_a_gpu_that_is_there(monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda: [RealGpu(), RealGpu()])
     assert current_device() == Device(platform="gpu", kind="NVIDIA L4", num_cores=58, compute_capability=(8, 9))
+
+
+def test_a_described_device_of_the_same_kind_is_the_real_one(monkeypatch):
+    monkeypatch.setattr(jax, "devices", lambda: [RealGpu()])
+    with tracing_for(described("NVIDIA L4")):
+        assert current_device().compute_capability == (8, 9)
+
+
+def test_the_default_device_goes_before_the_first(monkeypatch):
+    with jax.default_device(jax.devices()[0]):
+        monkeypatch.setattr(jax, "devices", lambda: [RealGpu()])
+        assert current_device().platform == "cpu"
+    assert current_device().platform == "gpu"
 
 
 def test_another_platform_keeps_its_name():

@@ -51,6 +51,9 @@ def _rotated(
 ) -> Array:
     """Heads of the newest token after norm and rotation, in float32: [D] for one head, [rows, D] for a column of them.
 
+    After each of the two they are rounded to the projections' dtype, as the tokens of chunks are outside the kernel: a
+    token must leave the same in the cache whichever way it came there.
+
     Column i turns with the one half a head away. The dialect cannot put two halves together, so both are loaded for
     every column.
     """
@@ -60,12 +63,17 @@ def _rotated(
     x, turned = _head(new.qkv, tile, head, column, mask), _head(new.qkv, tile, head, partner, mask)
     if norm is not None:
         inverse = jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) / geometry.head_dim + geometry.norm_eps)
-        x = x * inverse * plgpu.load(norm.at[column], mask=is_column, other=0).astype(jnp.float32)
+        x = _rounded(x * inverse * plgpu.load(norm.at[column], mask=is_column, other=0).astype(jnp.float32), new.qkv)
         turned = turned * inverse * plgpu.load(norm.at[partner], mask=is_column, other=0).astype(jnp.float32)
+        turned = _rounded(turned, new.qkv)
     angle = jnp.where(is_first, column, partner)
     cos = plgpu.load(new.cos.at[tile.block, angle], mask=is_column, other=0)
     sin = plgpu.load(new.sin.at[tile.block, angle], mask=is_column, other=0)
-    return x * cos + jnp.where(is_first, -turned, turned) * sin
+    return _rounded(x * cos + jnp.where(is_first, -turned, turned) * sin, new.qkv)
+
+
+def _rounded(x: Array, like: Ref) -> Array:
+    return x.astype(like.dtype).astype(jnp.float32)
 
 
 def _put(outputs: Outputs, place: tuple[Array, ...], x: Array, tile: Tile, mask: Array) -> Array:

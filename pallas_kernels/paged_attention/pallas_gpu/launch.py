@@ -29,6 +29,10 @@ from pallas_kernels.paged_attention.pallas_gpu.operands import (
 MAX_HEAD_DIM = 256
 """The api refuses a larger one: its tiles would not fit."""
 
+_MAX_INT32 = 2**31 - 1
+_WIDE_OFFSETS_FROM = 2**32
+"""Bytes; jax 0.11.2 and 0.12.0.1, ``_compute_offsets_from_indices`` of the Triton lowering."""
+
 
 def paged_attention(
     q: Float[Array, "N Q H D"],
@@ -60,6 +64,7 @@ def paged_attention(
 def decode_attention(
     qkv: Float[Array, "T heads D"],
     cache: LayerCache,
+    arrivals: Int32[Array, "rows K"],
     page_table: Int32[Array, "B P"],
     first_page: Int32[Array, "B"],
     position: Int32[Array, "B"],
@@ -72,11 +77,11 @@ def decode_attention(
     window: int | None,
     scale: float,
     config: Config | None,
-) -> tuple[Float[Array, "T H D"], LayerCache]:
+) -> tuple[Float[Array, "T H D"], LayerCache, Int32[Array, "rows K"]]:
     """See ``api.decode_attention``, which checks the arguments.
 
     Raises:
-        NotImplementedError: the group does not fit one tile of rows.
+        NotImplementedError: the group does not fit one tile of rows, or the pages are of a size it cannot address.
     """
     num_tokens, num_heads, head_dim = len(qkv), qkv.shape[1] - 2 * cache.pages.shape[3], qkv.shape[2]
     q_shape = (len(position), 1, num_heads, head_dim)
@@ -86,20 +91,19 @@ def decode_attention(
             f"block_rows is {geometry.config.block_rows} and {geometry.group} query heads share a kv head; "
             "decode rows need them in one tile"
         )
-    arrivals = cache.arrivals if _counts_shares(geometry.config) else None
+    counting = _counts_shares(geometry.config)
     inputs = Inputs(
         NewTokens(qkv, cos, sin, q_norm, k_norm),
         Blocks(first_page, position, None, None),
         page_table,
         cache.pages,
         cache.scales,
-        arrivals,
+        arrivals if counting else None,
         None,
     )
     shape = jax.ShapeDtypeStruct((num_tokens, num_heads, head_dim), qkv.dtype)
     attended, outputs = _launch(inputs, shape, geometry, len(position), appends=True)
-    arrivals = cache.arrivals if outputs.arrivals is None else outputs.arrivals
-    return attended, LayerCache(outputs.pages, outputs.scales, arrivals)
+    return attended, LayerCache(outputs.pages, outputs.scales), outputs.arrivals if counting else arrivals
 
 
 def _geometry(
@@ -115,6 +119,7 @@ def _geometry(
 ) -> Geometry:
     num_blocks, block_q, num_heads, head_dim = q_shape
     page_size, _, num_kv_heads, _ = cache.pages.shape[1:]
+    _check_offsets(cache.pages)
     device = current_device()
     if config is None:
         problem = Problem(
@@ -140,6 +145,19 @@ def _geometry(
         config=config,
         interpret=not device.is_gpu,
     )
+
+
+def _check_offsets(pages: Array) -> None:
+    """Refuse pages whose places would not fit the compiler's offsets.
+
+    It counts elements in signed 32 bits, and takes 64 for arrays over 4 GiB: right for every type of two bytes or more.
+    """
+    num_bytes = pages.size * pages.dtype.itemsize
+    if pages.size > _MAX_INT32 and num_bytes <= _WIDE_OFFSETS_FROM:
+        raise NotImplementedError(
+            f"a layer's {pages.dtype.name} pages have {num_bytes} bytes; the GPU kernel takes at most {_MAX_INT32}, or "
+            f"more than {_WIDE_OFFSETS_FROM}"
+        )
 
 
 def _counts_shares(config: Config) -> bool:

@@ -22,7 +22,7 @@ def attend(
 ) -> np.ndarray:
     """``paged_attention`` of the case: of its blocks [N, Q, H, D], or with ``into`` what became of that."""
     out = _paged_attention(
-        **attention_arguments(case.arrays),
+        **arguments_of(case.arrays),
         into=None if into is None else jnp.asarray(into),
         window=case.window,
         scale=case.scale,
@@ -35,7 +35,7 @@ def attend(
 def decode(case: DecodeCase, implementation: Implementation, config: Config | None = None) -> Outcome:
     """``decode_attention`` of the case."""
     result = _decode_attention(
-        **decode_arguments(case.arrays),
+        **arguments_of(case.arrays),
         norm_eps=case.norm_eps,
         window=case.window,
         scale=case.scale,
@@ -45,7 +45,7 @@ def decode(case: DecodeCase, implementation: Implementation, config: Config | No
     return outcome_of(case, *result)
 
 
-def outcome_of(case: DecodeCase, attended: jax.Array, cache: LayerCache) -> Outcome:
+def outcome_of(case: DecodeCase, attended: jax.Array, cache: LayerCache, arrivals: jax.Array) -> Outcome:
     """What ``decode_attention`` returned for the case, as NumPy; of the tokens after the decode rows, nothing."""
     num_rows, num_tokens = len(case.arrays["position"]), len(case.arrays["qkv"])
     assert len(attended) == num_tokens
@@ -53,18 +53,12 @@ def outcome_of(case: DecodeCase, attended: jax.Array, cache: LayerCache) -> Outc
         attended=np.asarray(attended)[:num_rows],
         pages=np.asarray(cache.pages),
         scales=None if cache.scales is None else np.asarray(cache.scales),
-        arrivals=np.asarray(cache.arrivals),
+        arrivals=np.asarray(arrivals),
     )
 
 
-def attention_arguments(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of a case as ``paged_attention`` takes them, by name."""
-    num_kv_heads = arrays["pages"].shape[3]
-    return decode_arguments(arrays | {"arrivals": np.zeros((len(arrays["first_page"]), num_kv_heads), np.int32)})
-
-
-def decode_arguments(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of a case as ``decode_attention`` takes them, by name."""
+def arguments_of(arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays of a case as the operations take them, by name."""
     arguments = {name: None if array is None else jnp.asarray(array) for name, array in arrays.items()}
-    cache = LayerCache(*(arguments.pop(name) for name in ("pages", "scales", "arrivals")))
+    cache = LayerCache(*(arguments.pop(name) for name in ("pages", "scales")))
     return arguments | {"cache": cache}

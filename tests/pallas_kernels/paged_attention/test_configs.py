@@ -18,7 +18,7 @@ from pallas_kernels.paged_attention.pallas_gpu import launch
 from pallas_kernels.shapes import SHAPES
 from tests.pallas_kernels.gpus import A10, A100, H100
 from tests.pallas_kernels.paged_attention.attention_cases import Row, make_case
-from tests.pallas_kernels.paged_attention.calls import attention_arguments, decode_arguments
+from tests.pallas_kernels.paged_attention.calls import arguments_of
 from tests.pallas_kernels.paged_attention.combinations import TYPES, name_of
 from tests.pallas_kernels.paged_attention.decode_cases import make_decode_case
 
@@ -128,12 +128,12 @@ def grid(call, arguments, **chosen) -> tuple[int, ...]:
     [
         (
             paged_attention,
-            attention_arguments(make_case([Row(length=5, num_queries=5)], group=3, block_q=4).arrays),
+            arguments_of(make_case([Row(length=5, num_queries=5)], group=3, block_q=4).arrays),
             {"num_blocks": 3, "block_q": 4, "dtype": "float32", "kv_dtype": "float32"},
         ),
         (
             decode_attention,
-            decode_arguments(make_decode_case([5, 9], group=3, dtype=TYPES[3][0], kv_dtype=TYPES[3][1]).arrays),
+            arguments_of(make_decode_case([5, 9], group=3, dtype=TYPES[3][0], kv_dtype=TYPES[3][1]).arrays),
             {"num_blocks": 2, "block_q": 1, "dtype": "bfloat16", "kv_dtype": "int8"},
         ),
     ],

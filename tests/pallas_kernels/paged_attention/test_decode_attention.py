@@ -105,7 +105,7 @@ def test_a_head_of_zeros_in_int8(implementation):
 @implementations
 def test_scales_of_half_precision(implementation):
     """A reader multiplies by the scale that is kept, so the newest token is attended to with that one too."""
-    case = make_decode_case([5, 70], dtype=BFLOAT16, kv_dtype=np.int8)
+    case = make_decode_case([5, 70], kv_dtype=np.int8)
     case = case.with_arrays(scales=case.arrays["scales"].astype(BFLOAT16))
     outcome = decode(case, implementation)
     assert outcome.scales.dtype == BFLOAT16

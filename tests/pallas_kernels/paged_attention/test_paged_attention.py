@@ -16,7 +16,7 @@ from pallas_kernels.paged_attention import Config, Implementation, paged_attenti
 from pallas_kernels.shapes import SHAPES as MODELS
 from tests.pallas_kernels.paged_attention import numpy_attention
 from tests.pallas_kernels.paged_attention.attention_cases import Case, Row, make_case
-from tests.pallas_kernels.paged_attention.calls import attend, attention_arguments
+from tests.pallas_kernels.paged_attention.calls import arguments_of, attend
 from tests.pallas_kernels.paged_attention.combinations import (
     CALLS,
     CONFIGS,
@@ -221,7 +221,7 @@ def test_the_cost_follows_the_longest_row_not_the_width_of_the_table():
     def seconds(table_width: int) -> float:
         case = make_case([Row(length=100)] * 4, page_size=16, table_width=table_width, poison=0)
         call = jax.jit(lambda a: paged_attention(**a, window=None, scale=1.0, implementation="xla"))
-        arguments = attention_arguments(case.arrays)
+        arguments = arguments_of(case.arrays)
         compiled = call.lower(arguments).compile()
         times = []
         for _ in range(7):

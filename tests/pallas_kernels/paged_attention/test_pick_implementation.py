@@ -6,7 +6,7 @@ import pytest
 from pallas_kernels.paged_attention import paged_attention, pick_implementation
 from tests.pallas_kernels.gpus import described, tracing_for
 from tests.pallas_kernels.paged_attention.attention_cases import Row, make_case
-from tests.pallas_kernels.paged_attention.calls import attention_arguments
+from tests.pallas_kernels.paged_attention.calls import arguments_of
 
 
 @pytest.mark.parametrize("head_dim", [64, 512])
@@ -66,6 +66,6 @@ def test_what_is_picked_is_what_runs(asked, runs_kernel):
     case = make_case([Row(length=5)])
     with tracing_for(described("GPU of the test that traces", "8.6")):
         traced = jax.make_jaxpr(lambda a: paged_attention(**a, window=None, scale=1.0, implementation=asked))(
-            attention_arguments(case.arrays)
+            arguments_of(case.arrays)
         )
     assert ("pallas_call" in str(traced)) == runs_kernel

@@ -1,6 +1,7 @@
 """What the entries to attention refuse, and in what words."""
 
 import inspect
+from functools import partial
 from typing import Any, get_args
 
 import jax
@@ -8,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention import Config, Implementation, decode_attention, paged_attention
+from pallas_kernels.paged_attention import Config, Implementation, LayerCache, decode_attention, paged_attention
 from tests.pallas_kernels.paged_attention.attention_cases import Row, make_case
-from tests.pallas_kernels.paged_attention.calls import attention_arguments, decode_arguments
+from tests.pallas_kernels.paged_attention.calls import arguments_of
 from tests.pallas_kernels.paged_attention.decode_cases import make_decode_case
 
 implementations = pytest.mark.parametrize("implementation", get_args(Implementation))
@@ -20,14 +21,14 @@ def call_paged(changes: dict[str, Any], **chosen: Any) -> Any:
     """A call with other arrays, and without the check of shapes that tests add, which would be first to refuse them."""
     case = make_case([Row(length=5)])
     chosen = {"window": None, "scale": case.scale} | chosen
-    arguments = attention_arguments(case.arrays | changes)
+    arguments = arguments_of(case.arrays | changes)
     return jax.eval_shape(lambda a: inspect.unwrap(paged_attention)(**a, **chosen), arguments)
 
 
 def call_decode(changes: dict[str, Any], **chosen: Any) -> Any:
     case = make_decode_case([5, 9])
     chosen = {"window": None, "scale": case.scale, "norm_eps": case.norm_eps} | chosen
-    arguments = decode_arguments(case.arrays | changes)
+    arguments = arguments_of(case.arrays | changes)
     return jax.eval_shape(lambda a: inspect.unwrap(decode_attention)(**a, **chosen), arguments)
 
 
@@ -66,7 +67,11 @@ def test_arrays_that_paged_attention_refuses(implementation, arrays, message):
         ({"qkv": zeros(4, 4, 16)}, "there are 0 query heads and the cache has 2"),
         ({"qkv": zeros(4, 3, 16)}, "there are -1 query heads and the cache has 2"),
         ({"qkv": zeros(4, 8, 8)}, "head_dim 8 and the cache 16"),
-        ({"arrivals": zeros(1, 2, dtype=np.int32)}, "arrivals of 1 rows, and there are 2"),
+        ({"arrivals": zeros(1, 2, dtype=np.int32)}, "there are 2 decode rows, and arrivals has 1"),
+        ({"qkv": zeros(1, 8, 16)}, "there are 2 decode rows, and qkv has 1"),
+        ({"cos": zeros(1, 8), "sin": zeros(1, 8)}, "there are 2 decode rows, and cos has 1, sin has 1"),
+        ({"page_table": zeros(1, 3, dtype=np.int32)}, "there are 2 decode rows, and page_table has 1"),
+        ({"first_page": zeros(1, dtype=np.int32)}, "there are 2 decode rows, and first_page has 1"),
         *CACHES,
     ],
 )
@@ -118,11 +123,38 @@ def test_a_group_that_is_too_large_for_a_tile_of_decode_rows():
     call_paged({"q": zeros(2, 1, 17 * 2, 16)}, implementation="pallas", config=config)  # takes several tiles
 
 
+@pytest.mark.parametrize(
+    ("dtype", "num_pages", "fits"),
+    [
+        (np.int8, 2**31 // 2**14 - 1, True),
+        (np.int8, 2**31 // 2**14, False),
+        (np.int8, 2**32 // 2**14, False),
+        (np.int8, 2**32 // 2**14 + 1, True),  # from here on the compiler counts in 64 bits
+        (jnp.bfloat16, 2**31 // 2**14 - 1, True),
+        (jnp.bfloat16, 2**31 // 2**14 + 1, True),
+    ],
+)
+def test_pages_that_the_kernel_cannot_address(dtype, num_pages, fits):
+    """An offset that does not fit 32 bits would read and write elsewhere on a GPU, and nowhere else be seen."""
+    shape = (num_pages, 16, 2, 8, 64)  # 2^14 numbers a page
+    cache = LayerCache(
+        jax.ShapeDtypeStruct(shape, dtype), jax.ShapeDtypeStruct(shape[:-1], jnp.float32) if dtype == np.int8 else None
+    )
+    rows = [jax.ShapeDtypeStruct(of, jnp.int32) for of in ((1, 4), (1,), (1,), (1,), (1,))]
+    call = partial(paged_attention, window=None, scale=1.0, implementation="pallas")
+    queries = jax.ShapeDtypeStruct((1, 1, 8, 64), jnp.bfloat16)
+    if fits:
+        jax.eval_shape(call, queries, cache, *rows)
+    else:
+        with pytest.raises(NotImplementedError, match=f"a layer's int8 pages have {num_pages * 2**14} bytes"):
+            jax.eval_shape(call, queries, cache, *rows)
+
+
 @implementations
 def test_what_is_not_refused_gives_the_shapes_of_the_arguments(implementation):
     assert call_paged({}, implementation=implementation) == jax.ShapeDtypeStruct((2, 4, 16), jnp.float32)
     longer = call_paged({"into": zeros(7, 4, 16)}, implementation=implementation)
     assert longer == jax.ShapeDtypeStruct((7, 4, 16), jnp.float32)
-    attended, cache = call_decode({}, implementation=implementation)
+    attended, cache, arrivals = call_decode({}, implementation=implementation)
     assert attended == jax.ShapeDtypeStruct((4, 4, 16), jnp.float32)
-    assert cache.scales is None and cache.arrivals.shape == (2, 2)
+    assert cache.scales is None and arrivals.shape == (2, 2)

@@ -14,7 +14,7 @@ from pallas_kernels.paged_attention import Config, decode_attention, paged_atten
 from pallas_kernels.paged_attention.pallas_gpu import tile
 from tests.pallas_kernels.paged_attention import numpy_attention
 from tests.pallas_kernels.paged_attention.attention_cases import Row, make_case
-from tests.pallas_kernels.paged_attention.calls import attention_arguments, decode_arguments, outcome_of
+from tests.pallas_kernels.paged_attention.calls import arguments_of, outcome_of
 from tests.pallas_kernels.paged_attention.comparison import relative_error
 from tests.pallas_kernels.paged_attention.decode_cases import PADDING, assert_right, make_decode_case
 
@@ -40,7 +40,7 @@ def order(request, monkeypatch):
 def test_attention_in_another_order():
     case = make_case([Row(length=length) for length in LENGTHS])
     chosen = {"window": None, "scale": case.scale, "implementation": "pallas", "config": CONFIG}
-    out = np.asarray(jax.jit(lambda a: paged_attention(**a, **chosen))(attention_arguments(case.arrays)))
+    out = np.asarray(jax.jit(lambda a: paged_attention(**a, **chosen))(arguments_of(case.arrays)))
     expected = numpy_attention.paged_attention(**case.arrays, window=None, scale=case.scale)
     assert relative_error(out.reshape(expected.shape), expected) < 2e-5
 
@@ -50,4 +50,4 @@ def test_decode_in_another_order():
     case = make_decode_case([PADDING, *LENGTHS, 0], num_spare_arrivals=1)
     chosen = {"window": None, "scale": case.scale, "implementation": "pallas", "config": CONFIG}
     step = jax.jit(lambda a: decode_attention(**a, **chosen, norm_eps=case.norm_eps))
-    assert_right(case, outcome_of(case, *step(decode_arguments(case.arrays))))
+    assert_right(case, outcome_of(case, *step(arguments_of(case.arrays))))
