@@ -89,6 +89,23 @@ def test_steps_in_a_row(implementation, kv_dtype):
 # Types
 
 
+@pytest.mark.parametrize("kv_dtype", [BFLOAT16, np.int8], ids=name_of)
+@pytest.mark.parametrize("norms", [True, False])
+def test_both_leave_the_same_numbers_in_the_cache(kv_dtype, norms):
+    """A token leaves the same whether it decodes, in the kernel, or comes with a chunk, outside: it is rounded alike.
+
+    The sum of a norm is taken in another order, which now and then moves a number that lies between two.
+    """
+    case = make_decode_case([6, 30, 45, 0], dtype=BFLOAT16, kv_dtype=kv_dtype, norms=norms, head_dim=80, **FOUR_ROWS)
+    portable, kernel = decode(case, "xla"), decode(case, "pallas", config_for("pallas"))
+    # Page 0 is the dummy page, and what holds no token is NaN in both.
+    numbers = [outcome.pages[1:].astype(np.float32) for outcome in (portable, kernel)]
+    written = ~np.isclose(case.arrays["pages"][1:].astype(np.float32), numbers[0], rtol=0, atol=0, equal_nan=True)
+    assert written.sum() > 1000
+    same = (numbers[0] == numbers[1])[written].mean()
+    assert same > 0.99 if norms else same == 1
+
+
 @implementations
 def test_a_head_of_zeros_in_int8(implementation):
     """Its largest number is 0, which is no scale to divide by."""
