@@ -1,4 +1,4 @@
-"""A test of the GPU kernels on the device that is to run them, made when an engine starts there; about a second.
+"""A test of the GPU kernels on the device that is to run them, made when an engine starts there.
 
 A compiler or a driver can make a kernel compute wrong values without a word (jax 0.11.0 and 0.11.1 do on some Ampere
 cards with CUDA 13: jax issue 40633), and what comes of it reads like the text of a bad model. So each kernel runs once

@@ -43,8 +43,8 @@ def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any
     number of cores, for code that wants to know which GPU it is compiled for. A persistent compilation cache, where
     one is set, is of no use to such a program.
 
-    The first call of a process sets ``jax_platforms`` to "cpu" if it is not set, so what the process runs itself runs
-    on the CPU.
+    Best in a process of its own: the first call sets ``jax_platforms`` to "cpu" if it is not set, and what the process
+    runs after it runs on the CPU, whatever is there. Where JAX was started before, that changes nothing any more.
 
     Args:
         target: the GPU.

@@ -21,7 +21,7 @@ def require_tools() -> None:
         ModuleNotFoundError: one is not; the message says how to install it.
     """
     if not find_spec("jax_plugins") or not find_spec("jax_plugins.xla_cuda12"):
-        raise ModuleNotFoundError(f"JAX's CUDA compiler is not installed: {_INSTALL}")
+        raise ModuleNotFoundError(f"JAX's compiler for CUDA 12 is not installed: {_INSTALL}")
     find_ptxas()
 
 
