@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from jaxinfer.gpu_compile.dump import Dump
 from jaxinfer.gpu_compile.report import ProgramReport
-from jaxinfer.gpu_compile.targets import GpuTarget
+from jaxinfer.gpu_compile.targets import TARGETS, GpuTarget
 from jaxinfer.gpu_compile.toolchain import compile_only_device
 
 _DUMP = {
@@ -55,10 +56,14 @@ def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any
 
     Raises:
         ModuleNotFoundError: the compiler or the assembler is not installed; the message says how to install it.
+        TypeError: ``target`` is no ``GpuTarget``.
+        ValueError: ``function`` places its work elsewhere.
         RuntimeError: JAX was already started in such a way that it left the compiler out.
         jax.errors.JaxRuntimeError: the program does not compile: a kernel needs more shared memory than the GPU has,
             say. What ``function`` raises while it is traced passes through as well.
     """
+    if not isinstance(target, GpuTarget):
+        raise TypeError(f"target is {target!r}; it must be one of TARGETS: {', '.join(TARGETS)}")
     device = compile_only_device(target)
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
     arguments, keywords = jax.tree.map(_without_place, (arguments, keywords))
@@ -68,11 +73,16 @@ def compile_for(target: GpuTarget, function: Callable[..., Any], *arguments: Any
         with jax.default_device(device):
             lowered = traced.lower(lowering_platforms=("cuda",))
         compiled = lowered.compile(compiler_options=_DUMP | {"xla_dump_to": folder})
+        if not any(Path(folder).glob("*.thunk_sequence.txt")):
+            raise ValueError(
+                f"XLA left nothing of a program for {target.name}: the function places its work on devices of its own, "
+                "or XLA_FLAGS in the environment change what is dumped"
+            )
         return GpuProgram(compiled=compiled, report=_report(target, compiled, Dump(Path(folder))))
 
 
 def _without_place(leaf: Any) -> Any:
-    is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_array else leaf
 
 

@@ -1,26 +1,25 @@
-"""The entries to paged attention: they check what they are given and pick the implementation."""
+"""The entries to paged attention: they check what they are given and hand it to the implementation."""
 
-import logging
 from collections.abc import Callable
-from functools import cache as once
 from functools import partial
-from typing import Literal, get_args
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from pallas_kernels.device import Device, current_device
 from pallas_kernels.paged_attention import xla
+from pallas_kernels.paged_attention.checks import (
+    check_array,
+    check_cache,
+    check_factor,
+    check_floats,
+    check_heads,
+    check_indices,
+    check_rank,
+    check_window,
+)
 from pallas_kernels.paged_attention.configs import Config
+from pallas_kernels.paged_attention.implementation import Implementation, pick_implementation
 from pallas_kernels.paged_attention.layer_cache import LayerCache
 from pallas_kernels.paged_attention.pallas_gpu import launch
-
-logger = logging.getLogger(__name__)
-
-Implementation = Literal["xla", "pallas"]
-
-_OLDEST_GPU = (8, 0)
-"""Compute capability from which the kernel's products and asynchronous copies exist."""
 
 
 def paged_attention(
@@ -53,7 +52,8 @@ def paged_attention(
         first_page: for each row how many pages of its sequence left the table at the front (0 without a window).
         block_row: for each block its row of ``page_table``.
         block_start: for each block the position of its first query.
-        block_len: for each block how many queries it has, 0 to Q; the others are padding and give zeros.
+        block_len: for each block how many queries it has, 0 to Q; the others are padding and give zeros. These values
+            and those of the tables are not checked: positions must lie within their row's pages.
         window: keys that a token attends to, or None for all.
         scale: factor of the scores, 1 / sqrt(D) as a rule.
         into: an array whose last N Q tokens are to be the result, in q's dtype; it is updated in place where it is not
@@ -67,16 +67,26 @@ def paged_attention(
         ``into`` has before them; scores and sums are float32 inside.
 
     Raises:
-        ValueError: heads that do not divide, head_dim unlike the cache's, a window below 1, an unknown implementation,
-            int8 pages without scales or scales without int8 pages, an ``into`` that is too short.
+        ValueError: arrays whose shapes or dtypes do not fit each other, heads that do not divide, int8 pages without
+            scales or scales without int8 pages, a window below 1, a scale that is no number, an unknown implementation.
         NotImplementedError: ``implementation`` cannot take the shape.
     """
-    _check(q.shape[2], q.shape[3], cache, window)
-    if into is not None and (len(into) < q.shape[0] * q.shape[1] or into.dtype != q.dtype):
-        raise ValueError(
-            f"into has {len(into)} tokens of {into.dtype.name}; it must have at least the {q.shape[0] * q.shape[1]} "
-            f"of the blocks, of {q.dtype.name}"
-        )
+    check_cache(cache)
+    check_rank("q", q, "N Q H D")
+    num_blocks, block_q, num_heads, head_dim = q.shape
+    check_heads(num_heads, head_dim, cache)
+    check_floats("q", q, N=num_blocks, Q=block_q, H=num_heads, D=head_dim)
+    check_rank("page_table", page_table, "R P")
+    check_indices("page_table", page_table, R=page_table.shape[0], P=page_table.shape[1])
+    check_indices("first_page", first_page, R=page_table.shape[0])
+    for name, of_blocks in (("block_row", block_row), ("block_start", block_start), ("block_len", block_len)):
+        check_indices(name, of_blocks, N=num_blocks)
+    if into is not None:
+        if len(into) < num_blocks * block_q:
+            raise ValueError(f"into has {len(into)} tokens; it must have at least the {num_blocks * block_q} of q")
+        check_array("into", into, (q.dtype.name,), T=len(into), H=num_heads, D=head_dim)
+    check_window(window)
+    scale = check_factor("scale", scale)
     run: Callable[..., Array] = xla.paged_attention
     if pick_implementation(implementation, head_dim=q.shape[3]) == "pallas":
         run = partial(launch.paged_attention, config=config)
@@ -128,21 +138,34 @@ def decode_attention(
         sees it.
 
     Raises:
-        ValueError: as ``paged_attention``; also fewer tokens, angles, rows of the page table or of arrivals than B.
+        ValueError: as ``paged_attention``; also an odd head_dim, and fewer tokens or counters than rows.
         NotImplementedError: ``implementation`` cannot take the shape.
     """
-    num_rows, num_kv_heads = len(position), cache.pages.shape[3]
-    _check(qkv.shape[1] - 2 * num_kv_heads, qkv.shape[2], cache, window)
-    counts = {
-        "qkv": len(qkv),
-        "arrivals": len(arrivals),
-        "page_table": len(page_table),
-        "first_page": len(first_page),
-        "cos": len(cos),
-        "sin": len(sin),
-    }
-    if too_short := [f"{name} has {count}" for name, count in counts.items() if count < num_rows]:
-        raise ValueError(f"there are {num_rows} decode rows, and {', '.join(too_short)}")
+    check_cache(cache)
+    check_rank("qkv", qkv, "T heads D")
+    num_tokens, num_projections, head_dim = qkv.shape
+    num_kv_heads = cache.pages.shape[3]
+    check_heads(num_projections - 2 * num_kv_heads, head_dim, cache)
+    if head_dim % 2:
+        raise ValueError(f"head_dim is {head_dim}; rotary embeddings need an even one")
+    check_floats("qkv", qkv, T=num_tokens, heads=num_projections, D=head_dim)
+    check_rank("position", position, "B")
+    num_rows = len(position)
+    for name, array in (("qkv", qkv), ("arrivals", arrivals)):
+        if len(array) < num_rows:
+            raise ValueError(f"there are {num_rows} decode rows, and {name} has {len(array)}")
+    check_indices("position", position, B=num_rows)
+    check_indices("arrivals", arrivals, rows=len(arrivals), K=num_kv_heads)
+    check_rank("page_table", page_table, "B P")
+    check_indices("page_table", page_table, B=num_rows, P=page_table.shape[1])
+    check_indices("first_page", first_page, B=num_rows)
+    for name, angles in (("cos", cos), ("sin", sin)):
+        check_floats(name, angles, T=num_tokens, half_D=head_dim // 2)
+    for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
+        if weight is not None:
+            check_floats(name, weight, D=head_dim)
+    check_window(window)
+    scale, norm_eps = check_factor("scale", scale), check_factor("norm_eps", norm_eps, least=0)
     run: Callable[..., tuple[Array, LayerCache, Array]] = xla.decode_attention
     if pick_implementation(implementation, head_dim=qkv.shape[2]) == "pallas":
         run = partial(launch.decode_attention, config=config)
@@ -161,51 +184,3 @@ def decode_attention(
         window=window,
         scale=scale,
     )
-
-
-def pick_implementation(asked: Implementation | None, *, head_dim: int) -> Implementation:
-    """The implementation that runs: the one asked for; or on a GPU that it supports the kernel, and ``xla`` elsewhere.
-
-    What None stands for on a GPU is said once in the log.
-
-    Raises:
-        ValueError: there is no such implementation.
-        NotImplementedError: the kernel was asked for, and does not take this head_dim or this GPU.
-    """
-    if asked is not None and asked not in get_args(Implementation):
-        raise ValueError(f"implementation is {asked!r}; known are {', '.join(get_args(Implementation))}")
-    if asked == "pallas" and (reason := _why_no_kernel(current_device(), head_dim)):
-        raise NotImplementedError(reason)
-    return asked or _pick_for(current_device(), head_dim)
-
-
-@once
-def _pick_for(device: Device, head_dim: int) -> Implementation:
-    if not device.is_gpu:
-        return "xla"
-    if reason := _why_no_kernel(device, head_dim):
-        logger.warning("attention on %s: the portable implementation, since %s", device.kind, reason)
-        return "xla"
-    logger.info("attention on %s: the GPU kernel", device.kind)
-    return "pallas"
-
-
-def _why_no_kernel(device: Device, head_dim: int) -> str | None:
-    if device.compute_capability is not None and device.compute_capability < _OLDEST_GPU:
-        oldest, own = (".".join(map(str, capability)) for capability in (_OLDEST_GPU, device.compute_capability))
-        return f"the kernel needs compute capability {oldest}, and this GPU has {own}"
-    if head_dim > launch.MAX_HEAD_DIM:
-        return f"the kernel takes a head_dim of at most {launch.MAX_HEAD_DIM}, and this is {head_dim}"
-    return None
-
-
-def _check(num_heads: int, head_dim: int, cache: LayerCache, window: int | None) -> None:
-    num_kv_heads = cache.pages.shape[3]
-    if num_heads < 1 or num_heads % num_kv_heads:
-        raise ValueError(f"there are {num_heads} query heads and the cache has {num_kv_heads}; they must divide")
-    if head_dim != cache.pages.shape[4]:
-        raise ValueError(f"the queries have head_dim {head_dim} and the cache {cache.pages.shape[4]}")
-    if (cache.pages.dtype == jnp.int8) != (cache.scales is not None):
-        raise ValueError(f"pages are {cache.pages.dtype.name}; int8 pages need scales, and others take none")
-    if window is not None and window < 1:
-        raise ValueError(f"window is {window}; it must be at least 1, or None for no window")

@@ -5,6 +5,7 @@ each a ``Problem``'s fields under ``problem`` and a ``Config``'s under ``config`
 """
 
 import json
+import reprlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,10 @@ _NARROW_HEAD = 128
 _MAX_SCORES = 4096
 """Scores of one round that a program holds in registers: 64 x 64 or 128 x 32."""
 
+_TILE_SIZES = (16, 32, 64, 128, 256, 512, 1024)
+_MOST_SPLITS = 65535
+"""The largest third extent of a CUDA grid."""
+
 _MAX_SPLITS = 16
 """A share should be worth its merging: with more, a short context is cut into single tiles of keys."""
 
@@ -39,6 +44,9 @@ class Problem:
         head_dim: D.
         dtype: of the queries.
         kv_dtype: of the pages.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     num_blocks: int
@@ -48,6 +56,14 @@ class Problem:
     head_dim: int
     dtype: str
     kv_dtype: str
+
+    def __post_init__(self) -> None:
+        for name in ("num_blocks", "block_q", "num_kv_heads", "group", "head_dim"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be a whole number above 0")
+        _require_one_of("dtype", self.dtype, ("float32", "bfloat16"))
+        _require_one_of("kv_dtype", self.kv_dtype, ("float32", "bfloat16", "int8"))
 
     @property
     def has_int8_pages(self) -> bool:
@@ -60,8 +76,8 @@ class Config:
     """How the kernel cuts its work. Any valid config gives the same result, up to rounding.
 
     Attributes:
-        block_rows: (token, query head) pairs of one tile of queries; a power of two, at least 16.
-        block_keys: keys of one round of the loop; a power of two, at least 16.
+        block_rows: (token, query head) pairs of one tile of queries; a power of two of 16 to 1,024.
+        block_keys: keys of one round of the loop; likewise.
         num_splits: shares into which the keys of a tile of queries are cut, at most.
         combine: who merges the shares.
         num_warps: groups of 32 threads of one program.
@@ -80,16 +96,17 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("block_rows", "block_keys"):
-            value = getattr(self, name)
-            if value < 16 or value & (value - 1):
-                raise ValueError(f"{name} is {value}; it must be a power of two and at least 16")
-        if self.num_warps not in (1, 2, 4, 8, 16):
-            raise ValueError(f"num_warps is {self.num_warps}; it must be 1, 2, 4, 8 or 16")
-        for name in ("num_splits", "num_stages"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.combine not in get_args(Combine):
-            raise ValueError(f"combine is {self.combine!r}; it must be {' or '.join(map(repr, get_args(Combine)))}")
+            _require_one_of(name, getattr(self, name), _TILE_SIZES)
+        _require_one_of("num_warps", self.num_warps, (1, 2, 4, 8, 16))
+        _require_one_of("num_stages", self.num_stages, tuple(range(1, 9)))
+        _require_one_of("combine", self.combine, get_args(Combine))
+        if type(self.num_splits) is not int or not 1 <= self.num_splits <= _MOST_SPLITS:
+            raise ValueError(f"num_splits is {self.num_splits!r}; it must be a whole number in [1, {_MOST_SPLITS}]")
+
+
+def _require_one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if not any(type(value) is type(each) and value == each for each in allowed):
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
 
 
 def find_config(problem: Problem, device: Device, tuned: Path = _TUNED) -> Config:
@@ -106,15 +123,28 @@ def _read_table(path: Path) -> dict[Problem, Config]:
     if not path.is_file():
         return {}
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        return {Problem(**entry["problem"]): Config(**entry["config"]) for entry in entries}
-    except (ValueError, TypeError, KeyError) as error:
+        return _parse_table(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is no table of tuned configs: {error}") from error
 
 
+def _parse_table(entries: object) -> dict[Problem, Config]:
+    if not isinstance(entries, list):
+        raise ValueError("it must be a list")
+    table: dict[Problem, Config] = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or set(entry) != {"problem", "config"}:
+            raise ValueError(f"each entry has a problem and a config, and nothing else; got {reprlib.repr(entry)}")
+        problem = Problem(**entry["problem"])
+        if problem in table:
+            raise ValueError(f"{problem} is there twice")
+        table[problem] = Config(**entry["config"])
+    return table
+
+
 def _heuristic(problem: Problem, device: Device) -> Config:
-    """Tiles that the compilers of all targets take without a spilled register, within the limits of
-    ``docs/gpu-static.md`` on registers and on the 99 KB of shared memory of the smallest. None of it was timed.
+    """Tiles that for the heads of real models keep to the limits of ``docs/gpu-static.md`` on all targets: no spilled
+    register, and the shared memory of the smallest. None of it was timed.
     """
     return _for_decode(problem, device) if problem.block_q == 1 else _for_chunk(problem, device)
 
@@ -129,7 +159,7 @@ def _for_decode(problem: Problem, device: Device) -> Config:
     else:
         keys, warps, stages = 64, 4, 3
     return Config(
-        block_rows=_power_of_two(problem.group),
+        block_rows=min(_power_of_two(problem.group), _TILE_SIZES[-1]),
         block_keys=keys,
         num_splits=min(_MAX_SPLITS, -(-2 * device.num_cores // programs)),
         combine="last_split",

@@ -28,6 +28,16 @@ class LayerCache:
     scales: Float[Array, "num_pages S 2 K"] | None
 
 
+def check_scales(cache: LayerCache) -> None:
+    """Refuse int8 pages without scales, and scales without int8 pages.
+
+    Raises:
+        ValueError: it is one of these.
+    """
+    if (cache.pages.dtype == jnp.int8) != (cache.scales is not None):
+        raise ValueError(f"pages are {cache.pages.dtype.name}; int8 pages need scales, and others take none")
+
+
 def quantize(x: Float[Array, "*heads D"]) -> tuple[Int8[Array, "*heads D"], Float[Array, "*heads"]]:
     """Each head as int8 and its float32 scale, ``max(|x|) / 127``: symmetric, rounded to nearest.
 
@@ -46,7 +56,12 @@ def write(
     page: Int32[Array, "T"],
     offset: Int32[Array, "T"],
 ) -> LayerCache:
-    """The cache with each token's K and V at its page and offset, both of which must exist."""
+    """The cache with each token's K and V at its page and offset, both of which must exist.
+
+    Raises:
+        ValueError: pages and scales do not fit each other.
+    """
+    check_scales(cache)
     kv = jnp.stack([k, v], axis=1)
     scales = cache.scales
     if scales is not None:

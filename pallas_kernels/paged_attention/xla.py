@@ -20,8 +20,8 @@ from pallas_kernels.rotary import rotate
 _KEYS_PER_TILE = 128
 """Keys of one round of the loop: wide enough to fill a CPU's vectors, narrow enough to waste little at the end."""
 
-_MASKED = -1e30
-"""Score of a masked key: finite, so that a tile without any key for a query gives no NaN (infinity minus infinity)."""
+_MASKED = -3e38
+"""Score of a masked key: below any other, and finite, so that a tile without any key for a query gives no NaN."""
 
 
 def paged_attention(

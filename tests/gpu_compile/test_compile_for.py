@@ -269,3 +269,20 @@ def test_the_compiled_program_is_there():
     program = compile_for(A10, double, array(256))
     assert program.compiled.as_text().splitlines()[0].startswith("HloModule")
     assert "double" in program.report.hlo
+
+
+def test_a_function_that_places_its_work_elsewhere_is_refused():
+    cpu = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
+    with pytest.raises(ValueError, match="nothing of a program for A10: the function places its work on devices of"):
+        compile_for(A10, jax.jit(lambda x: 2 * x, in_shardings=cpu), array(8))
+
+
+def test_a_static_number_with_a_dtype_is_passed_on():
+    scaled = jax.jit(lambda x, factor: x * int(factor), static_argnums=1)
+    assert len(report(scaled, array(8), np.int32(3)).kernels) == 1
+
+
+@pytest.mark.parametrize("target", ["A10", None])
+def test_what_is_no_target_is_refused_with_those_that_are(target):
+    with pytest.raises(TypeError, match=f"target is {target!r}; it must be one of TARGETS: A10, L4"):
+        compile_for(target, double, array(8))

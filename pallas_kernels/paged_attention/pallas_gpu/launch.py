@@ -26,9 +26,6 @@ from pallas_kernels.paged_attention.pallas_gpu.operands import (
     Partials,
 )
 
-MAX_HEAD_DIM = 256
-"""The api refuses a larger one: its tiles would not fit."""
-
 _MAX_INT32 = 2**31 - 1
 _WIDE_OFFSETS_FROM = 2**32
 """Bytes; jax 0.11.2 and 0.12.0.1, ``_compute_offsets_from_indices`` of the Triton lowering."""

@@ -20,8 +20,8 @@ from pallas_kernels.paged_attention.pallas_gpu.operands import (
 )
 from pallas_kernels.paged_attention.pallas_gpu.tile import Shares, Tile
 
-MASKED = -1e30
-"""Score of a masked key: finite, so that rows which have seen no key give no NaN (infinity minus infinity)."""
+MASKED = -3e38
+"""Score of a masked key: below any other, and finite, so that a row which has seen no key gives no NaN."""
 
 State = tuple[Array, Array, Array]
 """Of an online softmax over the rows of a tile: sum of weighted values [rows, D], largest score in powers of two

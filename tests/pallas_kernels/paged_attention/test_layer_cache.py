@@ -45,6 +45,14 @@ def test_a_head_of_zeros_stays_one():
     assert (steps == 0).all() and (scale == 0).all()
 
 
+@pytest.mark.parametrize(("dtype", "has_scales"), [(np.int8, False), (np.float32, True)])
+def test_write_refuses_pages_and_scales_that_do_not_fit(dtype, has_scales):
+    cache = LayerCache(jnp.zeros((4, 5, 2, 2, 8), dtype), jnp.zeros((4, 5, 2, 2)) if has_scales else None)
+    heads, place = jnp.zeros((3, 2, 8)), jnp.zeros(3, jnp.int32)
+    with pytest.raises(ValueError, match="int8 pages need scales, and others take none"):
+        write(cache, heads, heads, place, place)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, BFLOAT16, np.int8])
 def test_write_puts_each_token_at_its_page_and_offset_and_nothing_else(dtype):
     rng = np.random.default_rng(0)

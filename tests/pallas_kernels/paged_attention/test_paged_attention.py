@@ -163,6 +163,20 @@ def test_scores_of_any_size(implementation, factor):
     assert_right(case, implementation, config_for(implementation, SMALL_SHARES))
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_key_of_the_lowest_scores_counts_all_the_same(implementation):
+    """A masked key must lie below it: the one key of a row has all of the weight, whatever its score."""
+    case = make_case([Row(length=1)], num_padding_blocks=0)
+    arrays = case.arrays | {"q": np.full_like(case.arrays["q"], -1e15)}
+    pages = arrays["pages"].copy()
+    page = arrays["page_table"][0, 0]
+    pages[page, 0, 0] = 1e15
+    out = attend(
+        case.with_arrays(**arrays | {"pages": pages}), implementation, config_for(implementation, Config(block_rows=16))
+    )
+    np.testing.assert_allclose(out[0, 0], np.repeat(pages[page, 0, 1], 2, axis=0), rtol=1e-6)
+
+
 # Heads of real models
 
 ATTENTION_SHAPES = {(shape.group, shape.head_dim): name for name, shape in MODELS.items()}

@@ -2,6 +2,7 @@
 
 import inspect
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from pallas_kernels.paged_attention import Config, Implementation, LayerCache, decode_attention, paged_attention
+from pallas_kernels.paged_attention.checks import check_cache
 from tests.pallas_kernels.paged_attention.attention_cases import Row, make_case
 from tests.pallas_kernels.paged_attention.calls import arguments_of
 from tests.pallas_kernels.paged_attention.decode_cases import make_decode_case
@@ -42,6 +44,30 @@ CACHES = [
 ]
 
 
+BROKEN_CACHES = [
+    ({"pages": zeros(5, 4, 1, 2, 16)}, r"pages has the shape \[5, 4, 1, 2, 16\]; .* K_and_V = 2"),
+    ({"pages": zeros(5, 4, 2, 16)}, r"pages has the shape \[5, 4, 2, 16\]; it must be \[num_pages S 2 K D\]"),
+    ({"pages": zeros(5, 0, 2, 2, 16)}, "pages .* none of them 0"),
+    ({"pages": zeros(5, 4, 2, 2, 16, dtype=np.int32)}, "pages is int32; it must be float32 or bfloat16 or int8"),
+    *(
+        ({"pages": zeros(5, 4, 2, 2, 16, dtype=np.int8), "scales": zeros(*shape)}, r"scales has the shape")
+        for shape in ((1, 4, 2, 2), (5, 4, 2, 1), (5, 4, 2, 2, 16))
+    ),
+    (
+        {"pages": zeros(5, 4, 2, 2, 16, dtype=np.int8), "scales": zeros(5, 4, 2, 2, dtype=np.int32)},
+        "scales is int32; it must be float32",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arrays", "message"), BROKEN_CACHES)
+def test_caches_that_are_refused(arrays, message):
+    """By both operations, which begin with this check; in tests a ``LayerCache`` refuses such arrays even earlier."""
+    cache = SimpleNamespace(**{"scales": None} | arrays)
+    with pytest.raises(ValueError, match=message):
+        inspect.unwrap(check_cache)(cache)
+
+
 @implementations
 @pytest.mark.parametrize(
     ("arrays", "message"),
@@ -49,8 +75,24 @@ CACHES = [
         ({"q": zeros(2, 1, 5, 16)}, "there are 5 query heads and the cache has 2"),
         ({"q": zeros(2, 1, 1, 16)}, "there are 1 query heads and the cache has 2"),
         ({"q": zeros(2, 1, 4, 8)}, "head_dim 8 and the cache 16"),
-        ({"into": zeros(1, 4, 16)}, "into has 1 tokens of float32; it must have at least the 2 of the blocks"),
-        ({"into": zeros(2, 4, 16, dtype=np.float16)}, "into has 2 tokens of float16; .* of float32"),
+        ({"q": zeros(2, 1, 4)}, r"q has the shape \[2, 1, 4\]; it must be \[N Q H D\], none of them 0"),
+        ({"q": zeros(0, 1, 4, 16)}, r"q has the shape \[0, 1, 4, 16\]; it must be \[N Q H D\], none of them 0"),
+        ({"q": zeros(2, 0, 4, 16)}, "none of them 0"),
+        ({"q": zeros(2, 1, 4, 16, dtype=np.int32)}, "q is int32; it must be float32 or bfloat16"),
+        ({"q": zeros(2, 1, 4, 16, dtype=np.float16)}, "q is float16; it must be float32 or bfloat16"),
+        ({"page_table": zeros(2, dtype=np.int32)}, r"page_table has the shape \[2\]; it must be \[R P\]"),
+        ({"page_table": zeros(1, 0, dtype=np.int32)}, "page_table .* none of them 0"),
+        ({"page_table": zeros(1, 3)}, "page_table is float32; it must be int32"),
+        ({"first_page": zeros(2, dtype=np.int32)}, r"first_page has the shape \[2\]; it must be \[R = 1\]"),
+        *(
+            ({name: zeros(count, dtype=np.int32)}, rf"{name} has the shape \[{count}\]; it must be \[N = 2\]")
+            for name in ("block_row", "block_start", "block_len")
+            for count in (1, 3)
+        ),
+        ({"block_len": zeros(2)}, "block_len is float32; it must be int32"),
+        ({"into": zeros(1, 4, 16)}, "into has 1 tokens; it must have at least the 2 of q"),
+        ({"into": zeros(2, 4, 16, dtype=np.float16)}, "into is float16; it must be float32"),
+        ({"into": zeros(2, 4, 8)}, r"into has the shape \[2, 4, 8\]; it must be \[T = 2, H = 4, D = 16\]"),
         *CACHES,
     ],
 )
@@ -69,9 +111,18 @@ def test_arrays_that_paged_attention_refuses(implementation, arrays, message):
         ({"qkv": zeros(4, 8, 8)}, "head_dim 8 and the cache 16"),
         ({"arrivals": zeros(1, 2, dtype=np.int32)}, "there are 2 decode rows, and arrivals has 1"),
         ({"qkv": zeros(1, 8, 16)}, "there are 2 decode rows, and qkv has 1"),
-        ({"cos": zeros(1, 8), "sin": zeros(1, 8)}, "there are 2 decode rows, and cos has 1, sin has 1"),
-        ({"page_table": zeros(1, 3, dtype=np.int32)}, "there are 2 decode rows, and page_table has 1"),
-        ({"first_page": zeros(1, dtype=np.int32)}, "there are 2 decode rows, and first_page has 1"),
+        ({"qkv": zeros(4, 8)}, r"qkv has the shape \[4, 8\]; it must be \[T heads D\]"),
+        ({"qkv": zeros(4, 8, 16, dtype=np.int32)}, "qkv is int32; it must be float32 or bfloat16"),
+        ({"position": zeros(0, dtype=np.int32)}, r"position has the shape \[0\]; it must be \[B\], none of them 0"),
+        ({"position": zeros(2)}, "position is float32; it must be int32"),
+        ({"arrivals": zeros(2, 1, dtype=np.int32)}, r"arrivals .* \[2, 1\]; it must be \[rows = 2, K = 2\]"),
+        ({"page_table": zeros(1, 3, dtype=np.int32)}, r"page_table .* \[1, 3\]; it must be \[B = 2, P = 3\]"),
+        ({"first_page": zeros(1, dtype=np.int32)}, r"first_page has the shape \[1\]; it must be \[B = 2\]"),
+        ({"cos": zeros(1, 8)}, r"cos has the shape \[1, 8\]; it must be \[T = 4, half_D = 8\]"),
+        ({"sin": zeros(4, 16)}, r"sin has the shape \[4, 16\]; it must be \[T = 4, half_D = 8\]"),
+        ({"cos": zeros(4, 8, dtype=np.int32)}, "cos is int32"),
+        ({"q_norm": zeros(8)}, r"q_norm has the shape \[8\]; it must be \[D = 16\]"),
+        ({"k_norm": zeros(1)}, r"k_norm has the shape \[1\]; it must be \[D = 16\]"),
         *CACHES,
     ],
 )
@@ -82,10 +133,41 @@ def test_arrays_that_decode_attention_refuses(implementation, arrays, message):
 
 @implementations
 @pytest.mark.parametrize("call", [call_paged, call_decode])
-@pytest.mark.parametrize("window", [0, -1])
+@pytest.mark.parametrize("window", [0, -1, 2**31, 2.5, np.nan, True, "4"])
 def test_windows_that_are_refused(implementation, call, window):
-    with pytest.raises(ValueError, match=f"window is {window}; it must be at least 1"):
+    with pytest.raises(
+        ValueError, match=f"window is {window!r}; it must be a whole number in .1, 2147483647."
+    ) as caught:
         call({}, implementation=implementation, window=window)
+    assert "None for no window" in str(caught.value)
+
+
+@implementations
+@pytest.mark.parametrize("call", [call_paged, call_decode])
+@pytest.mark.parametrize("scale", [np.nan, np.inf, 1e300, 1j, None, "1"])
+def test_scales_that_are_refused(implementation, call, scale):
+    with pytest.raises(ValueError, match=r"scale is .*; it must be a number of Python, in float32's range"):
+        call({}, implementation=implementation, scale=scale)
+
+
+@implementations
+@pytest.mark.parametrize("norm_eps", [-1e-6, np.nan, np.inf])
+def test_epsilons_that_are_refused(implementation, norm_eps):
+    with pytest.raises(ValueError, match=r"norm_eps is .*; it must be a number .* at least 0"):
+        call_decode({}, implementation=implementation, norm_eps=norm_eps)
+
+
+@implementations
+@pytest.mark.parametrize("call", [call_paged, call_decode])
+def test_numbers_of_numpy_are_numbers(implementation, call):
+    call({}, implementation=implementation, window=np.int64(3), scale=np.float32(0.5))
+
+
+@implementations
+def test_an_odd_head_cannot_be_rotated(implementation):
+    arrays = {"qkv": zeros(4, 8, 15), "cos": zeros(4, 7), "sin": zeros(4, 7), "pages": zeros(5, 4, 2, 2, 15)}
+    with pytest.raises(ValueError, match="head_dim is 15; rotary embeddings need an even one"):
+        call_decode(arrays | {"q_norm": None, "k_norm": None}, implementation=implementation)
 
 
 @pytest.mark.parametrize("call", [call_paged, call_decode])
