@@ -7,12 +7,12 @@ from scripts.gpu_static.forward import Step, steps
 from scripts.gpu_static.tables import TARGET_NAMES
 from tests.gpu_compile.reports import report
 
-MOST_KERNELS_A_LAYER = 11
-"""With the matrix products that XLA writes, some of which it splits and sums in a second kernel."""
+MOST_KERNELS_A_LAYER = {0: 11, 64: 15, 512: 11}
+"""By chunk tokens. Matrix products are XLA's, which for few tokens splits them and sums in a second kernel each."""
 
 MOST_KERNELS_BESIDE = 8
 MOST_COPIED_BYTES = 64 * 1024
-MOST_TEMPORARY_BYTES = {0: 4 * 2**20, 64: 16 * 2**20, 512: 48 * 2**20}
+MOST_TEMPORARY_BYTES = {0: 4 * 2**20, 64: 18 * 2**20, 512: 48 * 2**20}
 """By chunk tokens; a chunk's is that of its activations."""
 
 STEPS = tuple(step for step in steps() if step.kernels == "pallas")
@@ -36,7 +36,7 @@ def test_a_step_launches_few_kernels(step, target):
     assert {kernel.name.split("__")[0] for kernel in ours} <= {"attend", "merge"}
     assert len(found.kernels_named("attend")) == step.num_layers * (2 if step.num_chunk_tokens else 1)
     assert len(found.kernels_named("merge")) in (0, step.num_layers if step.num_chunk_tokens else 0)
-    assert len(found.kernels) <= step.num_layers * MOST_KERNELS_A_LAYER + MOST_KERNELS_BESIDE
+    assert len(found.kernels) <= step.num_layers * MOST_KERNELS_A_LAYER[step.num_chunk_tokens] + MOST_KERNELS_BESIDE
 
 
 @on_every_target
@@ -52,4 +52,4 @@ def test_the_portable_attention_is_seen_to_break_these_limits():
     found = report(Step(model="mistral-7b-v0.1", kernels="xla"), "A10")
     assert found.num_command_buffers > 1
     assert found.num_outside_command_buffers > 0
-    assert len(found.kernels) > 32 * MOST_KERNELS_A_LAYER + MOST_KERNELS_BESIDE
+    assert len(found.kernels) > 32 * MOST_KERNELS_A_LAYER[0] + MOST_KERNELS_BESIDE
