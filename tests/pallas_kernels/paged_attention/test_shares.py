@@ -14,7 +14,7 @@ from pallas_kernels.paged_attention import Config, decode_attention, paged_atten
 from pallas_kernels.paged_attention.pallas_gpu import tile
 from tests.pallas_kernels.paged_attention import numpy_attention
 from tests.pallas_kernels.paged_attention.attention_cases import Row, make_case
-from tests.pallas_kernels.paged_attention.calls import arguments_of, outcome_of
+from tests.pallas_kernels.paged_attention.calls import arguments_of, decode, outcome_of
 from tests.pallas_kernels.paged_attention.comparison import relative_error
 from tests.pallas_kernels.paged_attention.decode_cases import PADDING, assert_right, make_decode_case
 
@@ -34,6 +34,23 @@ def order(request, monkeypatch):
         return ORDERS[request.param](index) if axis == 2 else index
 
     monkeypatch.setattr(tile, "pl", SimpleNamespace(program_id=program_id, cdiv=tile.pl.cdiv))
+
+
+def num_shares(num_keys: int) -> int:
+    """Even shares of whole tiles of 16 keys, at most four; always one, which has the newest token."""
+    num_tiles = -(-num_keys // 16)
+    size = max(1, -(-num_tiles // 4))
+    return max(1, -(-num_tiles // size))
+
+
+def test_only_the_share_that_completes_the_count_merges():
+    """With the count one too low nobody does: all shares have come, and no result is written."""
+    case = make_decode_case([PADDING, *LENGTHS, 0], num_spare_arrivals=1)
+    case = case.with_arrays(arrivals=case.arrays["arrivals"] - 1)
+    outcome = decode(case, "pallas", CONFIG)
+    assert np.isnan(outcome.attended).all()
+    counted = [num_shares(num_keys) - 1 for num_keys in (0, *LENGTHS, 0)]
+    assert outcome.arrivals.T.tolist() == [[*counted, -1]] * 2
 
 
 @pytest.mark.usefixtures("order")
