@@ -48,14 +48,14 @@ test: venv  ## run the tests, without those marked slow
 
 test-all: venv  ## run the tests, slow ones too
 	$(BIN)/python -m pytest -m '' $(ARGS)
-	@$(if $(ARGS),,$(MAKE) --no-print-directory test-gpu-compile ARGS="-m ''")
+	@$(if $(ARGS),,$(MAKE) --no-print-directory test-gpu-compile ARGS="tests/gpu_compile -m ''")
 
 test-oldest-jax: $(VENV_OLDEST)/.installed  ## run the tests with the oldest jax that is supported
 	$(VENV_OLDEST)/bin/python -m pytest $(ARGS)
 
 # Told which platform it has, JAX loads the plugin and does not look for a GPU.
 test-gpu-compile: $(VENV_GPU)/.installed  ## compile for GPUs that are not there and look at the result
-	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m pytest tests/gpu_compile $(ARGS)
+	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m pytest $(or $(ARGS),tests/gpu_compile)
 
 gpu-static: $(VENV_GPU)/.installed  ## write the tables of docs/gpu-static.md anew
 	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m scripts.gpu_static

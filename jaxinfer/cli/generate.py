@@ -51,7 +51,7 @@ def generate(
     """Generate text for one prompt or many.
 
     One prompt streams its text. Several print each text under its prompt, in their order. Exit code 1: a prompt
-    failed; 2: the options are wrong; 3: stdout cannot be written; 4: the GPU computes wrong values.
+    failed; 2: the options are wrong; 3: stdout cannot be written; 4: a GPU kernel fails its test.
     """
     with shown_warnings():
         with usage_errors():

@@ -35,12 +35,14 @@ def guarded_streams() -> Iterator[None]:
     if sys.stderr is None:  # it is closed; `print` would take None for stdout
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the rest of the program
     else:
-        sys.stderr = _text(_Stderr(2, "w", closefd=False), sys.stderr, errors="backslashreplace")
+        # By lines also into a file: a warning is to be seen when it is given, not when the program ends.
+        sys.stderr = _text(_Stderr(2, "w", closefd=False), sys.stderr, "backslashreplace", line_buffering=True)
     if sys.stdout is None:
         print_error("stdout is closed")
         raise SystemExit(OUTPUT_FAILED)
     # A model may write what the terminal's encoding does not have.
-    sys.stdout = _text(_Stdout(1, "w", closefd=False), sys.stdout, errors="replace")
+    by_lines = getattr(sys.stdout, "line_buffering", False)
+    sys.stdout = _text(_Stdout(1, "w", closefd=False), sys.stdout, "replace", line_buffering=by_lines)
     try:
         try:
             yield
@@ -53,13 +55,13 @@ def guarded_streams() -> Iterator[None]:
         raise SystemExit(OUTPUT_FAILED) from error
 
 
-def _text(raw: io.FileIO, like: TextIO, errors: str) -> io.TextIOWrapper:
-    """A stream over ``raw`` with the encoding and the buffering of ``like``."""
+def _text(raw: io.FileIO, like: TextIO, errors: str, *, line_buffering: bool) -> io.TextIOWrapper:
+    """A stream over ``raw`` with the encoding of ``like``."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=like.encoding,
         errors=errors,
-        line_buffering=getattr(like, "line_buffering", False),
+        line_buffering=line_buffering,
         write_through=getattr(like, "write_through", False),
     )
 

@@ -9,6 +9,7 @@ from pallas_kernels.paged_attention import xla
 from pallas_kernels.paged_attention.checks import (
     check_array,
     check_cache,
+    check_config,
     check_factor,
     check_floats,
     check_heads,
@@ -37,7 +38,7 @@ def paged_attention(
     implementation: Implementation | None = None,
     config: Config | None = None,
 ) -> Float[Array, "T H D"]:
-    """Causal attention of blocks of queries over the keys and values that a paged cache holds.
+    """Causal attention of blocks of queries over the keys and values that a paged cache holds. It has no gradient.
 
     A block is ``Q`` neighbouring tokens of one request: 1 for decoding, 16 or 32 for pieces of prompts. Query i of
     block n stands at position ``block_start[n] + i`` and attends to the keys at positions
@@ -60,7 +61,8 @@ def paged_attention(
             used after. A step has its decode rows before them. None: the result alone.
         implementation: ``xla`` runs anywhere; ``pallas`` is the GPU kernel, interpreted on a CPU (slowly, for tests);
             None takes the device's, see ``pick_implementation``.
-        config: tile sizes of the GPU kernel; None takes those of the device.
+        config: tile sizes of the GPU kernel, which ``xla`` does not use; None takes those of the device. Tiles that ask
+            for more shared memory than a GPU has fail when the program is compiled for it.
 
     Returns:
         The attended values of the blocks' tokens in ``q``'s dtype, block after block (T = N Q), behind those that
@@ -86,6 +88,7 @@ def paged_attention(
             raise ValueError(f"into has {len(into)} tokens; it must have at least the {num_blocks * block_q} of q")
         check_array("into", into, (q.dtype.name,), T=len(into), H=num_heads, D=head_dim)
     check_window(window)
+    check_config(config)
     scale = check_factor("scale", scale)
     run: Callable[..., Array] = xla.paged_attention
     if pick_implementation(implementation, head_dim=q.shape[3]) == "pallas":
@@ -126,7 +129,7 @@ def decode_attention(
         page_table, first_page: as of ``paged_attention``; row b's newest token has a page already.
         position: of each row's newest token, or -1 for a row that is padding: it gives zeros, and leaves alone every
             page but the dummy page 0.
-        cos, sin: rotary angles of each token.
+        cos, sin: cosine and sine of each token's angles; angle i turns the numbers i and i + D / 2 of a head.
         q_norm, k_norm: weights of the RMS norm of each query and key head; None where the model has none.
         norm_eps: epsilon of that norm.
         window, scale, implementation, config: as of ``paged_attention``.
@@ -165,6 +168,7 @@ def decode_attention(
         if weight is not None:
             check_floats(name, weight, D=head_dim)
     check_window(window)
+    check_config(config)
     scale, norm_eps = check_factor("scale", scale), check_factor("norm_eps", norm_eps, least=0)
     run: Callable[..., tuple[Array, LayerCache, Array]] = xla.decode_attention
     if pick_implementation(implementation, head_dim=qkv.shape[2]) == "pallas":

@@ -4,11 +4,11 @@ A shape that is wrong by one would on a GPU be read, written and counted in some
 every axis of every array is held to the others, whatever the implementation.
 """
 
-import math
 from numbers import Integral, Real
 
 from jaxtyping import Array
 
+from pallas_kernels.paged_attention.configs import Config
 from pallas_kernels.paged_attention.layer_cache import LayerCache, check_scales
 
 _FLOATS = ("float32", "bfloat16")
@@ -78,7 +78,7 @@ def check_heads(num_heads: int, head_dim: int, cache: LayerCache) -> None:
     """
     num_kv_heads = cache.pages.shape[3]
     if num_heads < 1 or num_heads % num_kv_heads:
-        raise ValueError(f"there are {num_heads} query heads and the cache has {num_kv_heads}; they must divide")
+        raise ValueError(f"there are {num_heads} query heads; they must be a multiple of the cache's {num_kv_heads}")
     if head_dim != cache.pages.shape[4]:
         raise ValueError(f"the queries have head_dim {head_dim} and the cache {cache.pages.shape[4]}")
 
@@ -94,14 +94,22 @@ def check_window(window: int | None) -> None:
         raise ValueError(f"window is {window!r}; it must be a whole number in [1, {_MAX_INT32}], or None for no window")
 
 
-def check_factor(name: str, value: float, least: float = -math.inf) -> float:
-    """``value`` as a float, if it is a finite number that float32 has, and at least ``least``.
+def check_config(config: Config | None) -> None:
+    """Refuse tile sizes that are none.
+
+    Raises:
+        ValueError: it is no ``Config``.
+    """
+    if config is not None and not isinstance(config, Config):
+        raise ValueError(f"config is {config!r}; it must be a Config, or None")
+
+
+def check_factor(name: str, value: float, least: float = -_MAX_FLOAT32) -> float:
+    """``value`` as a float, if it is a number that float32 has, and at least ``least``.
 
     Raises:
         ValueError: it is not.
     """
-    if not isinstance(value, Real) or not max(least, -_MAX_FLOAT32) <= value <= _MAX_FLOAT32:
-        raise ValueError(
-            f"{name} is {value!r}; it must be a number of Python, in float32's range and at least {least:g}"
-        )
+    if not isinstance(value, Real) or not least <= value <= _MAX_FLOAT32:
+        raise ValueError(f"{name} is {value!r}; it must be a number of Python in [{least:g}, {_MAX_FLOAT32:g}]")
     return float(value)

@@ -17,7 +17,7 @@ _INT8_MAX = 127
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LayerCache:
-    """The pages of one layer.
+    """The pages of one layer. Page 0 is the dummy page: it belongs to no request, and padding may write to it.
 
     Attributes:
         pages: K at index 0 and V at index 1 of the third axis; float, or int8 with ``scales``.

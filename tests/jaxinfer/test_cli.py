@@ -405,6 +405,19 @@ def test_jax_is_imported_only_where_it_is_needed(arguments):
     assert running.returncode == 0, stderr
 
 
+def test_a_warning_is_in_the_log_when_it_is_given(tmp_path):
+    """Not when the program ends: a log file would show no sign of life meanwhile."""
+    log = tmp_path / "log"
+    code = (
+        "import sys; from pathlib import Path; from jaxinfer.cli.streams import guarded_streams\n"
+        f"with guarded_streams(): print('warning: slow', file=sys.stderr); print(Path({str(log)!r}).read_text())"
+    )
+    with log.open("w") as file:
+        running = process(code, stdout=subprocess.PIPE, stderr=file)
+        stdout, _ = running.communicate(timeout=60)
+    assert stdout == "warning: slow\n\n"
+
+
 @pytest.fixture(scope="module")
 def script():
     """The installed command, as pyproject.toml defines it."""
