@@ -7,14 +7,10 @@ from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.paged_attention import xla
 from pallas_kernels.paged_attention.checks import (
-    check_array,
-    check_cache,
+    check_blocks,
     check_config,
+    check_decode_rows,
     check_factor,
-    check_floats,
-    check_heads,
-    check_indices,
-    check_rank,
     check_window,
 )
 from pallas_kernels.paged_attention.configs import Config
@@ -73,20 +69,7 @@ def paged_attention(
             scales or scales without int8 pages, a window below 1, a scale that is no number, an unknown implementation.
         NotImplementedError: ``implementation`` cannot take the shape.
     """
-    check_cache(cache)
-    check_rank("q", q, "N Q H D")
-    num_blocks, block_q, num_heads, head_dim = q.shape
-    check_heads(num_heads, head_dim, cache)
-    check_floats("q", q, N=num_blocks, Q=block_q, H=num_heads, D=head_dim)
-    check_rank("page_table", page_table, "R P")
-    check_indices("page_table", page_table, R=page_table.shape[0], P=page_table.shape[1])
-    check_indices("first_page", first_page, R=page_table.shape[0])
-    for name, of_blocks in (("block_row", block_row), ("block_start", block_start), ("block_len", block_len)):
-        check_indices(name, of_blocks, N=num_blocks)
-    if into is not None:
-        if len(into) < num_blocks * block_q:
-            raise ValueError(f"into has {len(into)} tokens; it must have at least the {num_blocks * block_q} of q")
-        check_array("into", into, (q.dtype.name,), T=len(into), H=num_heads, D=head_dim)
+    check_blocks(q, cache, page_table, first_page, block_row, block_start, block_len, into)
     check_window(window)
     check_config(config)
     scale = check_factor("scale", scale)
@@ -144,29 +127,7 @@ def decode_attention(
         ValueError: as ``paged_attention``; also an odd head_dim, and fewer tokens or counters than rows.
         NotImplementedError: ``implementation`` cannot take the shape.
     """
-    check_cache(cache)
-    check_rank("qkv", qkv, "T heads D")
-    num_tokens, num_projections, head_dim = qkv.shape
-    num_kv_heads = cache.pages.shape[3]
-    check_heads(num_projections - 2 * num_kv_heads, head_dim, cache)
-    if head_dim % 2:
-        raise ValueError(f"head_dim is {head_dim}; rotary embeddings need an even one")
-    check_floats("qkv", qkv, T=num_tokens, heads=num_projections, D=head_dim)
-    check_rank("position", position, "B")
-    num_rows = len(position)
-    for name, array in (("qkv", qkv), ("arrivals", arrivals)):
-        if len(array) < num_rows:
-            raise ValueError(f"there are {num_rows} decode rows, and {name} has {len(array)}")
-    check_indices("position", position, B=num_rows)
-    check_indices("arrivals", arrivals, rows=len(arrivals), K=num_kv_heads)
-    check_rank("page_table", page_table, "B P")
-    check_indices("page_table", page_table, B=num_rows, P=page_table.shape[1])
-    check_indices("first_page", first_page, B=num_rows)
-    for name, angles in (("cos", cos), ("sin", sin)):
-        check_floats(name, angles, T=num_tokens, half_D=head_dim // 2)
-    for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
-        if weight is not None:
-            check_floats(name, weight, D=head_dim)
+    check_decode_rows(qkv, cache, arrivals, page_table, first_page, position, cos, sin, q_norm, k_norm)
     check_window(window)
     check_config(config)
     scale, norm_eps = check_factor("scale", scale), check_factor("norm_eps", norm_eps, least=0)

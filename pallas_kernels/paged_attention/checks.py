@@ -12,47 +12,82 @@ from pallas_kernels.paged_attention.configs import Config
 from pallas_kernels.paged_attention.layer_cache import LayerCache, check_scales
 
 _FLOATS = ("float32", "bfloat16")
+_INDEX = ("int32",)
 _MAX_INT32 = 2**31 - 1
 _MAX_FLOAT32 = 3.4028235e38
 
 
-def check_array(name: str, array: Array, dtypes: tuple[str, ...], **axes: int) -> None:
-    """Refuse an array of another shape or dtype.
-
-    Args:
-        name: what the caller calls it.
-        array: is to have these axes, in this order.
-        dtypes: those that are allowed.
-        axes: name and size of each.
-
-    Raises:
-        ValueError: it has others.
-    """
-    if array.shape != tuple(axes.values()):
-        expected = ", ".join(f"{axis} = {size}" for axis, size in axes.items())
-        raise ValueError(f"{name} has the shape {list(array.shape)}; it must be [{expected}]")
-    if array.dtype.name not in dtypes:
-        raise ValueError(f"{name} is {array.dtype.name}; it must be {' or '.join(dtypes)}")
-
-
-def check_indices(name: str, array: Array, **axes: int) -> None:
-    """Refuse an array of another shape or of anything but int32; as ``check_array``."""
-    check_array(name, array, ("int32",), **axes)
-
-
-def check_floats(name: str, array: Array, **axes: int) -> None:
-    """Refuse an array of another shape or of anything but float32 and bfloat16; as ``check_array``."""
-    check_array(name, array, _FLOATS, **axes)
-
-
-def check_rank(name: str, array: Array, axes: str) -> None:
-    """Refuse an array without exactly these axes, or with one that is empty.
+def check_blocks(
+    q: Array,
+    cache: LayerCache,
+    page_table: Array,
+    first_page: Array,
+    block_row: Array,
+    block_start: Array,
+    block_len: Array,
+    into: Array | None,
+) -> None:
+    """Refuse arrays of ``paged_attention`` that do not fit together.
 
     Raises:
-        ValueError: it has others.
+        ValueError: some do not.
     """
-    if array.ndim != len(axes.split()) or 0 in array.shape:
-        raise ValueError(f"{name} has the shape {list(array.shape)}; it must be [{axes}], none of them 0")
+    check_cache(cache)
+    _check_rank("q", q, "N Q H D")
+    num_blocks, block_q, num_heads, head_dim = q.shape
+    _check_heads(num_heads, head_dim, cache)
+    _check("q", q, _FLOATS, N=num_blocks, Q=block_q, H=num_heads, D=head_dim)
+    _check_rank("page_table", page_table, "R P")
+    _check("page_table", page_table, _INDEX, R=page_table.shape[0], P=page_table.shape[1])
+    _check("first_page", first_page, _INDEX, R=page_table.shape[0])
+    for name, of_blocks in (("block_row", block_row), ("block_start", block_start), ("block_len", block_len)):
+        _check(name, of_blocks, _INDEX, N=num_blocks)
+    if into is not None:
+        if len(into) < num_blocks * block_q:
+            raise ValueError(f"into has {len(into)} tokens; it must have at least the {num_blocks * block_q} of q")
+        _check("into", into, (q.dtype.name,), T=len(into), H=num_heads, D=head_dim)
+
+
+def check_decode_rows(
+    qkv: Array,
+    cache: LayerCache,
+    arrivals: Array,
+    page_table: Array,
+    first_page: Array,
+    position: Array,
+    cos: Array,
+    sin: Array,
+    q_norm: Array | None,
+    k_norm: Array | None,
+) -> None:
+    """Refuse arrays of ``decode_attention`` that do not fit together.
+
+    Raises:
+        ValueError: some do not.
+    """
+    check_cache(cache)
+    _check_rank("qkv", qkv, "T heads D")
+    num_tokens, num_projections, head_dim = qkv.shape
+    num_kv_heads = cache.pages.shape[3]
+    _check_heads(num_projections - 2 * num_kv_heads, head_dim, cache)
+    if head_dim % 2:
+        raise ValueError(f"head_dim is {head_dim}; rotary embeddings need an even one")
+    _check("qkv", qkv, _FLOATS, T=num_tokens, heads=num_projections, D=head_dim)
+    _check_rank("position", position, "B")
+    num_rows = len(position)
+    for name, array in (("qkv", qkv), ("arrivals", arrivals)):
+        if len(array) < num_rows:
+            raise ValueError(f"there are {num_rows} decode rows, and {name} has {len(array)}")
+    _check("position", position, _INDEX, B=num_rows)
+    _check("arrivals", arrivals, _INDEX, rows=len(arrivals), K=num_kv_heads)
+    _check_rank("page_table", page_table, "B P")
+    _check("page_table", page_table, _INDEX, B=num_rows, P=page_table.shape[1])
+    _check("first_page", first_page, _INDEX, B=num_rows)
+    for name, angles in (("cos", cos), ("sin", sin)):
+        _check(name, angles, _FLOATS, T=num_tokens, half_D=head_dim // 2)
+    for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
+        if weight is not None:
+            _check(name, weight, _FLOATS, D=head_dim)
 
 
 def check_cache(cache: LayerCache) -> None:
@@ -61,26 +96,13 @@ def check_cache(cache: LayerCache) -> None:
     Raises:
         ValueError: they do not.
     """
-    check_rank("pages", cache.pages, "num_pages S 2 K D")
+    _check_rank("pages", cache.pages, "num_pages S 2 K D")
     num_pages, page_size, _, num_kv_heads, head_dim = cache.pages.shape
     axes = {"num_pages": num_pages, "S": page_size, "K_and_V": 2, "K": num_kv_heads}
-    check_array("pages", cache.pages, (*_FLOATS, "int8"), **axes, D=head_dim)
+    _check("pages", cache.pages, (*_FLOATS, "int8"), **axes, D=head_dim)
     check_scales(cache)
     if cache.scales is not None:
-        check_array("scales", cache.scales, ("float32",), **axes)
-
-
-def check_heads(num_heads: int, head_dim: int, cache: LayerCache) -> None:
-    """Refuse query heads that do not divide among the cache's, or are of another size.
-
-    Raises:
-        ValueError: they do not, or are.
-    """
-    num_kv_heads = cache.pages.shape[3]
-    if num_heads < 1 or num_heads % num_kv_heads:
-        raise ValueError(f"there are {num_heads} query heads; they must be a multiple of the cache's {num_kv_heads}")
-    if head_dim != cache.pages.shape[4]:
-        raise ValueError(f"the queries have head_dim {head_dim} and the cache {cache.pages.shape[4]}")
+        _check("scales", cache.scales, ("float32",), **axes)
 
 
 def check_window(window: int | None) -> None:
@@ -113,3 +135,26 @@ def check_factor(name: str, value: float, least: float = -_MAX_FLOAT32) -> float
     if not isinstance(value, Real) or not least <= value <= _MAX_FLOAT32:
         raise ValueError(f"{name} is {value!r}; it must be a number of Python in [{least:g}, {_MAX_FLOAT32:g}]")
     return float(value)
+
+
+def _check(name: str, array: Array, dtypes: tuple[str, ...], **axes: int) -> None:
+    """Refuse an array without exactly these axes and one of these dtypes."""
+    if array.shape != tuple(axes.values()):
+        expected = ", ".join(f"{axis} = {size}" for axis, size in axes.items())
+        raise ValueError(f"{name} has the shape {list(array.shape)}; it must be [{expected}]")
+    if array.dtype.name not in dtypes:
+        raise ValueError(f"{name} is {array.dtype.name}; it must be {' or '.join(dtypes)}")
+
+
+def _check_rank(name: str, array: Array, axes: str) -> None:
+    """Refuse an array without so many axes, or with one that is empty."""
+    if array.ndim != len(axes.split()) or 0 in array.shape:
+        raise ValueError(f"{name} has the shape {list(array.shape)}; it must be [{axes}], none of them 0")
+
+
+def _check_heads(num_heads: int, head_dim: int, cache: LayerCache) -> None:
+    num_kv_heads = cache.pages.shape[3]
+    if num_heads < 1 or num_heads % num_kv_heads:
+        raise ValueError(f"there are {num_heads} query heads; they must be a multiple of the cache's {num_kv_heads}")
+    if head_dim != cache.pages.shape[4]:
+        raise ValueError(f"the queries have head_dim {head_dim} and the cache {cache.pages.shape[4]}")
