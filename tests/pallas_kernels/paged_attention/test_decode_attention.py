@@ -29,8 +29,8 @@ implementations = pytest.mark.parametrize("implementation", get_args(Implementat
 
 ROWS = {"norms": (True, False), "num_other_tokens": (0, 3), "num_spare_arrivals": (0, 2)}
 COMBINATIONS = [
-    *(("xla", combination) for combination in covering({**SHAPES, **ROWS}, 12, seed=1)),
-    *(("pallas", combination) for combination in covering({**SHAPES, **ROWS, **CONFIGS}, 16, seed=1)),
+    *(("xla", combination) for combination in covering({**SHAPES, **ROWS}, 8, seed=1)),
+    *(("pallas", combination) for combination in covering({**SHAPES, **ROWS, **CONFIGS}, 12, seed=1)),
 ]
 
 
@@ -117,16 +117,6 @@ def test_a_head_of_zeros_in_int8(implementation):
     assert_right(case, outcome)
     _, page, offset = case.targets
     assert (outcome.pages[page[:2], offset[:2], 1] == 0).all()
-
-
-@implementations
-def test_scales_of_half_precision(implementation):
-    """A reader multiplies by the scale that is kept, so the newest token is attended to with that one too."""
-    case = make_decode_case([5, 70], kv_dtype=np.int8)
-    case = case.with_arrays(scales=case.arrays["scales"].astype(BFLOAT16))
-    outcome = decode(case, implementation)
-    assert outcome.scales.dtype == BFLOAT16
-    assert_right(case, outcome)
 
 
 @implementations
