@@ -7,6 +7,7 @@ meets every value of each of the others; so do the tiles, pages and windows.
 from itertools import product
 from typing import Any
 
+import jax
 import pytest
 
 from tests.pallas_kernels.paged_attention import numpy_attention
@@ -32,6 +33,13 @@ pytestmark = pytest.mark.slow
 HEADS = list(product(GROUPS, HEAD_DIMS))
 VARIED = {name: SHAPES[name] for name in ("page_size", "window", "drop_pages")} | CONFIGS
 NORMS = (True, False)
+
+
+@pytest.fixture(autouse=True)
+def programs_dropped():
+    """The sweep compiles a thousand programs; kept all, they take more mappings of memory than a process may have."""
+    yield
+    jax.clear_caches()
 
 
 def sweep(*axes: Any) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
