@@ -1,7 +1,7 @@
 """The GPU kernel in every group, head size and type, with blocks of every size and any number of shares.
 
 The number of shares, which would make this eight times as long, changes from one combination to the next, so that each
-meets every value of each of the others; so do the tiles, pages and windows.
+meets every group, head size and type; so do the tiles, pages and windows.
 """
 
 from itertools import product
