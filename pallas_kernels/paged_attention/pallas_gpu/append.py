@@ -83,8 +83,7 @@ def _put(outputs: Outputs, place: tuple[Array, ...], x: Array, tile: Tile, mask:
         seen = stored.astype(jnp.float32)
     else:
         stored, scale = quantize(x)
-        scale = scale.astype(outputs.scales.dtype)
         plgpu.store(outputs.scales.at[place], scale, mask=mask)
-        seen = stored.astype(jnp.float32) * scale.astype(jnp.float32)
+        seen = stored.astype(jnp.float32) * scale
     plgpu.store(outputs.pages.at[(*place, tile.column)], stored, mask=mask & tile.is_column)
     return seen

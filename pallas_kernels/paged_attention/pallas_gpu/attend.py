@@ -99,8 +99,7 @@ def _load(
     heads = plgpu.load(place, mask=mask[:, None] & tile.is_column[None, :], other=0)
     if inputs.scales is None:
         return heads, None
-    scales = plgpu.load(inputs.scales.at[page, offset, k_or_v, tile.kv_head], mask=mask, other=0)
-    return heads, scales.astype(jnp.float32)
+    return heads, plgpu.load(inputs.scales.at[page, offset, k_or_v, tile.kv_head], mask=mask, other=0)
 
 
 def _product(a: Array, b: Array, *, trans_b: bool = False) -> Float[Array, "rows columns"]:
