@@ -5,14 +5,9 @@ from functools import partial
 
 from jaxtyping import Array, Float, Int32
 
+from pallas_kernels.arrays import check_factor
 from pallas_kernels.paged_attention import xla
-from pallas_kernels.paged_attention.checks import (
-    check_blocks,
-    check_config,
-    check_decode_rows,
-    check_factor,
-    check_window,
-)
+from pallas_kernels.paged_attention.checks import check_blocks, check_config, check_decode_rows, check_window
 from pallas_kernels.paged_attention.configs import Config
 from pallas_kernels.paged_attention.implementation import Implementation, pick_implementation
 from pallas_kernels.paged_attention.layer_cache import LayerCache

@@ -1,17 +1,12 @@
-"""Tile sizes of the GPU kernel: an explicit ``Config``, else the device's tuned table, else a rule of thumb.
+"""Tile sizes of the GPU kernel: an explicit ``Config``, else the device's tuned table, else a rule of thumb."""
 
-A tuned table is a JSON file in ``tuned/``, named after the device (``NVIDIA_H100_80GB_HBM3.json``): a list of objects,
-each a ``Problem``'s fields under ``problem`` and a ``Config``'s under ``config``.
-"""
-
-import json
-import reprlib
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from pallas_kernels.arrays import check_count, check_one_of
 from pallas_kernels.device import Device
+from pallas_kernels.tuned import read_table, round_up, table_name
 
 Combine = Literal["last_split", "second_kernel"]
 """Who merges the shares of a split: the one that arrives last, or a kernel of its own after all of them."""
@@ -59,11 +54,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_q", "num_kv_heads", "group", "head_dim"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number above 0")
-        _require_one_of("dtype", self.dtype, ("float32", "bfloat16"))
-        _require_one_of("kv_dtype", self.kv_dtype, ("float32", "bfloat16", "int8"))
+            check_count(name, getattr(self, name))
+        check_one_of("dtype", self.dtype, ("float32", "bfloat16"))
+        check_one_of("kv_dtype", self.kv_dtype, ("float32", "bfloat16", "int8"))
 
     @property
     def has_int8_pages(self) -> bool:
@@ -96,50 +89,24 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("block_rows", "block_keys"):
-            _require_one_of(name, getattr(self, name), _TILE_SIZES)
-        _require_one_of("num_warps", self.num_warps, (1, 2, 4, 8, 16))
-        _require_one_of("num_stages", self.num_stages, tuple(range(1, 9)))
-        _require_one_of("combine", self.combine, get_args(Combine))
+            check_one_of(name, getattr(self, name), _TILE_SIZES)
+        check_one_of("num_warps", self.num_warps, (1, 2, 4, 8, 16))
+        check_one_of("num_stages", self.num_stages, tuple(range(1, 9)))
+        check_one_of("combine", self.combine, get_args(Combine))
         if type(self.num_splits) is not int or not 1 <= self.num_splits <= _MOST_SPLITS:
             raise ValueError(f"num_splits is {self.num_splits!r}; it must be a whole number in [1, {_MOST_SPLITS}]")
-
-
-def _require_one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if not any(type(value) is type(each) and value == each for each in allowed):
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
 
 
 def find_config(problem: Problem, device: Device, tuned: Path = _TUNED) -> Config:
     """The config for a launch: from the device's table in ``tuned``, else by the rule of thumb.
 
+    In the table a problem stands with its number of blocks rounded up to a power of two.
+
     Raises:
         ValueError: the device's table is not what it should be.
     """
-    return _read_table(tuned / f"{device.kind.replace(' ', '_')}.json").get(problem) or _heuristic(problem, device)
-
-
-@cache
-def _read_table(path: Path) -> dict[Problem, Config]:
-    if not path.is_file():
-        return {}
-    try:
-        return _parse_table(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is no table of tuned configs: {error}") from error
-
-
-def _parse_table(entries: object) -> dict[Problem, Config]:
-    if not isinstance(entries, list):
-        raise ValueError("it must be a list")
-    table: dict[Problem, Config] = {}
-    for entry in entries:
-        if not isinstance(entry, dict) or set(entry) != {"problem", "config"}:
-            raise ValueError(f"each entry has a problem and a config, and nothing else; got {reprlib.repr(entry)}")
-        problem = Problem(**entry["problem"])
-        if problem in table:
-            raise ValueError(f"{problem} is there twice")
-        table[problem] = Config(**entry["config"])
-    return table
+    table = read_table(tuned / table_name(device), Problem, Config)
+    return table.get(replace(problem, num_blocks=round_up(problem.num_blocks))) or _heuristic(problem, device)
 
 
 def _heuristic(problem: Problem, device: Device) -> Config:

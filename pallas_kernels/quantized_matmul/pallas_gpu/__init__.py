@@ -1,0 +1,1 @@
+"""The product as a Pallas kernel for GPUs."""
