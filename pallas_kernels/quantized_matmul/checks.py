@@ -53,7 +53,8 @@ def check_weight(weight: Weight) -> tuple[int, int]:
                 raise ValueError(f"weight is a {type(weight).__name__}; it must be an array, Int8Weight or Int4Weight")
             check_rank("weight", weight, "N K")
             check_array("weight", weight, FLOATS, N=weight.shape[0], K=weight.shape[1])
-    return weight.shape
+    num_outputs, num_inputs = weight.shape
+    return num_outputs, num_inputs
 
 
 def check_config(config: Config | None) -> None:
