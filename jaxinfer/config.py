@@ -43,6 +43,8 @@ class ModelConfig:
         norm_eps: epsilon inside the square root of every RMS norm.
         tie_embeddings: whether the output head is the embedding.
         windows: for each layer the number of keys a token attends to, itself included, or None for all.
+        qkv_bias: whether the products that make q, k and v add a bias.
+        qk_norm: whether each query and key head is normed before it is rotated.
 
     Raises:
         ValueError: a value is out of range or two contradict each other; the message names them.
@@ -60,6 +62,8 @@ class ModelConfig:
     norm_eps: float
     tie_embeddings: bool
     windows: tuple[int | None, ...]
+    qkv_bias: bool = False
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         for name in (
@@ -92,6 +96,44 @@ class ModelConfig:
     def kv_elements_per_token(self) -> int:
         """Numbers that the cache keeps for one token: K and V of every layer."""
         return self.num_layers * 2 * self.num_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantization:
+    """How the matrices of a model's layers are stored. Embedding, output head, norms and biases stay float.
+
+    Attributes:
+        bits: 8: INT8, one scale for each output channel; 4: INT4, a scale and an offset for each group of inputs.
+        group_size: inputs of an INT4 group: 32, 64, 128, or None for the whole row; None with 8 bits.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    bits: int
+    group_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bits not in (4, 8):
+            raise ValueError(f"bits is {self.bits!r}; it must be 4 or 8")
+        if self.group_size not in ((None,) if self.bits == 8 else (None, 32, 64, 128)):
+            allowed = "None with 8 bits" if self.bits == 8 else "32, 64, 128, or None for the whole row"
+            raise ValueError(f"group_size is {self.group_size!r}; it must be {allowed}")
+
+    @classmethod
+    def named(cls, name: str | None, group_size: int | None) -> "Quantization | None":
+        """What a user calls ``int8`` or ``int4``, the latter with a group size (0 for the whole row; None: 64).
+
+        Raises:
+            ValueError: there is no such quantization, or a group size without INT4.
+        """
+        if name not in (None, "int8", "int4"):
+            raise ValueError(f"quantization is {name!r}; it must be 'int8' or 'int4', or left out")
+        if name == "int4":
+            return cls(bits=4, group_size=64 if group_size is None else group_size or None)
+        if group_size is not None:
+            raise ValueError(f"group_size is {group_size!r}, and only quantization 'int4' has groups")
+        return None if name is None else cls(bits=8)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,8 @@
 """The parts of a decoder layer: attention over the cache and the gated feed-forward, each behind a norm.
 
+Norms, biases and residuals go into the products beside them: on a GPU a layer is four products and an attention, each
+one kernel.
+
 Angles, positions and places in the cache are the same in every layer: the step computes them once and hands them down
 as a ``TokenView``.
 """
@@ -7,6 +10,7 @@ as a ``TokenView``.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +20,7 @@ from jaxtyping import Array, Float, Int32
 from jaxinfer.config import ModelConfig
 from pallas_kernels.norm import rms_norm
 from pallas_kernels.paged_attention import Implementation, LayerCache, decode_attention, paged_attention, write
+from pallas_kernels.quantized_matmul import matmul
 from pallas_kernels.rotary import rotate
 
 
@@ -67,23 +72,19 @@ def rotary_angles(
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def project(
-    x: Float[Array, "T inputs"], weight: Float[Array, "outputs inputs"], dtype: jnp.dtype | None = None
-) -> Float[Array, "T outputs"]:
-    """x W^T for a weight stored as [outputs, inputs]; the sums come out in ``dtype``, or in x's where it is None."""
-    return jax.lax.dot_general(x, weight, (((1,), (1,)), ((), ())), preferred_element_type=dtype)
-
-
 class Attention(nnx.Module):
     """Grouped-query attention: writes the tokens' K and V to the cache, and attends to what the cache holds."""
 
-    def __init__(
-        self, config: ModelConfig, weights: Mapping[str, jax.Array], layer: int, kernels: Implementation
-    ) -> None:
-        """Takes ``layers.{layer}.qkv`` and ``.attention_out`` of ``weights`` (shapes as in ``jaxinfer.weights``)."""
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation) -> None:
+        """Takes the attention's of the weights ``layers.{layer}.*`` (shapes as in ``jaxinfer.weights``)."""
+        self.norm = nnx.Param(weights[f"layers.{layer}.attention_norm"])
         self.qkv = nnx.Param(weights[f"layers.{layer}.qkv"])
+        self.qkv_bias = nnx.Param(weights[f"layers.{layer}.qkv_bias"]) if config.qkv_bias else None
+        self.q_norm = nnx.Param(weights[f"layers.{layer}.q_norm"]) if config.qk_norm else None
+        self.k_norm = nnx.Param(weights[f"layers.{layer}.k_norm"]) if config.qk_norm else None
         self.out = nnx.Param(weights[f"layers.{layer}.attention_out"])
         self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.norm_eps = config.norm_eps
         self.window = config.windows[layer]
         self.kernels: Implementation = kernels
 
@@ -94,15 +95,24 @@ class Attention(nnx.Module):
         arrivals: Int32[Array, "max_num_seqs K"],
         view: TokenView,
     ) -> tuple[Float[Array, "T E"], LayerCache, Int32[Array, "max_num_seqs K"]]:
-        """The attended tokens after the output product, the updated cache, and the counters, zero as they came."""
-        heads = project(x, self.qkv[...]).reshape(x.shape[0], -1, self.head_dim)
+        """x with the attention added, the updated cache, and the counters, zero as they came."""
+        qkv = matmul(
+            x,
+            self.qkv.get_value(),
+            norm=self.norm[...],
+            norm_eps=self.norm_eps,
+            bias=_value(self.qkv_bias),
+            implementation=self.kernels,
+        )
+        heads = qkv.reshape(len(x), -1, self.head_dim)
         if view.chunk is None:
             attended, cache, arrivals = self._decode(heads, cache, arrivals, view)
         else:
             q, cache = self._append_chunk(heads, cache, view, view.chunk)
             attended, cache, arrivals = self._decode(heads, cache, arrivals, view)
             attended = self._attend_chunk(q, attended, cache, view, view.chunk)
-        return project(attended.reshape(x.shape[0], -1), self.out[...]), cache, arrivals
+        attended = attended.reshape(len(x), -1)
+        return matmul(attended, self.out.get_value(), residual=x, implementation=self.kernels), cache, arrivals
 
     def _decode(
         self, heads: Array, cache: LayerCache, arrivals: Array, view: TokenView
@@ -117,6 +127,9 @@ class Attention(nnx.Module):
             view.decode_position,
             view.cos,
             view.sin,
+            q_norm=_value(self.q_norm),
+            k_norm=_value(self.k_norm),
+            norm_eps=self.norm_eps,
             window=self.window,
             scale=self._scale,
             implementation=self.kernels,
@@ -125,9 +138,11 @@ class Attention(nnx.Module):
     def _append_chunk(
         self, heads: Array, cache: LayerCache, view: TokenView, chunk: ChunkView
     ) -> tuple[Array, LayerCache]:
-        """The chunk's queries, rotated, and the cache with its K and V."""
+        """The chunk's queries, normed and rotated, and the cache with its K and V."""
         num_rows = view.decode_position.shape[0]
         q, k, v = jnp.split(heads[num_rows:], [self.num_heads, self.num_heads + self.num_kv_heads], axis=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = rms_norm(q, self.q_norm[...], self.norm_eps), rms_norm(k, self.k_norm[...], self.norm_eps)
         q, k = (rotate(x, view.cos[num_rows:], view.sin[num_rows:]) for x in (q, k))
         return q, write(cache, k, v, chunk.page, chunk.offset)
 
@@ -155,29 +170,34 @@ class Attention(nnx.Module):
 class FeedForward(nnx.Module):
     """SwiGLU: down(silu(gate x) * up x) (Shazeer, GLU Variants Improve Transformer, 2020)."""
 
-    def __init__(self, weights: Mapping[str, jax.Array], layer: int) -> None:
-        """Takes ``layers.{layer}.gate_up`` and ``.down`` of ``weights``."""
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation) -> None:
+        """Takes ``layers.{layer}.mlp_norm``, ``.gate_up`` and ``.down`` of ``weights``."""
+        self.norm = nnx.Param(weights[f"layers.{layer}.mlp_norm"])
         self.gate_up = nnx.Param(weights[f"layers.{layer}.gate_up"])
         self.down = nnx.Param(weights[f"layers.{layer}.down"])
+        self.norm_eps = config.norm_eps
+        self.kernels: Implementation = kernels
 
     def __call__(self, x: Float[Array, "T E"]) -> Float[Array, "T E"]:
-        """The layer's output, in x's dtype."""
-        gate, up = jnp.split(project(x, self.gate_up[...]), 2, axis=-1)
-        return project(jax.nn.silu(gate) * up, self.down[...])
+        """x with the layer's output added."""
+        hidden = matmul(
+            x,
+            self.gate_up.get_value(),
+            norm=self.norm[...],
+            norm_eps=self.norm_eps,
+            swiglu=True,
+            implementation=self.kernels,
+        )
+        return matmul(hidden, self.down.get_value(), residual=x, implementation=self.kernels)
 
 
 class DecoderLayer(nnx.Module):
-    """Attention and feed-forward, each behind a norm and added to the residual stream."""
+    """Attention and feed-forward, each with its norm, and added to the residual stream."""
 
-    def __init__(
-        self, config: ModelConfig, weights: Mapping[str, jax.Array], layer: int, kernels: Implementation
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation) -> None:
         """Takes the weights named ``layers.{layer}.*``."""
-        self.attention_norm = nnx.Param(weights[f"layers.{layer}.attention_norm"])
         self.attention = Attention(config, weights, layer, kernels)
-        self.mlp_norm = nnx.Param(weights[f"layers.{layer}.mlp_norm"])
-        self.mlp = FeedForward(weights, layer)
-        self.norm_eps = config.norm_eps
+        self.mlp = FeedForward(config, weights, layer, kernels)
 
     def __call__(
         self,
@@ -187,7 +207,9 @@ class DecoderLayer(nnx.Module):
         view: TokenView,
     ) -> tuple[Float[Array, "T E"], LayerCache, Int32[Array, "max_num_seqs K"]]:
         """The residual stream after the layer, and what the attention hands back."""
-        normed = rms_norm(x, self.attention_norm[...], self.norm_eps)
-        attended, cache, arrivals = self.attention(normed, cache, arrivals, view)
-        x = x + attended
-        return x + self.mlp(rms_norm(x, self.mlp_norm[...], self.norm_eps)), cache, arrivals
+        x, cache, arrivals = self.attention(x, cache, arrivals, view)
+        return self.mlp(x), cache, arrivals
+
+
+def _value(parameter: nnx.Param[Array] | None) -> Array | None:
+    return None if parameter is None else parameter[...]

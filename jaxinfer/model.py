@@ -11,24 +11,25 @@ from jaxtyping import Array, Float, Int32
 
 from jaxinfer.config import ModelConfig
 from jaxinfer.kv_cache import KVCache
-from jaxinfer.layers import ChunkView, DecoderLayer, TokenView, project, rotary_angles
+from jaxinfer.layers import ChunkView, DecoderLayer, TokenView, rotary_angles
 from jaxinfer.step_inputs import StepInputs
-from pallas_kernels.norm import rms_norm
 from pallas_kernels.paged_attention import Implementation, LayerCache
+from pallas_kernels.quantized_matmul import matmul
 
 
 class Decoder(nnx.Module):
     """A decoder of the Mistral family; ``ModelConfig`` says which."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, jax.Array], *, kernels: Implementation) -> None:
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], *, kernels: Implementation) -> None:
         """The model of the given arrays.
 
         Args:
             config: the model's shape.
-            weights: by the names and shapes of ``jaxinfer.weights.weight_shapes``.
+            weights: by the names and shapes of ``jaxinfer.weights.weight_shapes``; matrices of layers may be quantized.
             kernels: the implementation that every program of the model runs.
         """
         self.config = config
+        self.kernels: Implementation = kernels
         self.embedding = nnx.Param(weights["embedding"])
         self.layers = nnx.List([DecoderLayer(config, weights, i, kernels) for i in range(config.num_layers)])
         self.final_norm = nnx.Param(weights["final_norm"])
@@ -50,10 +51,19 @@ class Decoder(nnx.Module):
         for layer, layer_cache in zip(self.layers, kv_cache.layers, strict=True):
             x, layer_cache, arrivals = _run_layer(*nnx.split(layer), x, layer_cache, arrivals, view)
             new_layers.append(layer_cache)
-        x = rms_norm(x[inputs.sample_token], self.final_norm[...], self.config.norm_eps)
+        return self._logits(x[inputs.sample_token]), KVCache(tuple(new_layers), arrivals)
+
+    def _logits(self, x: Float[Array, "B E"]) -> Float[Array, "B V"]:
+        """Asked of the product in float32: one that is rounded to bfloat16 first makes ties of near logits."""
         head = self.embedding if self.lm_head is None else self.lm_head
-        # Asked of the product itself: one that is rounded to bfloat16 first makes ties of near logits.
-        return project(x, head[...], jnp.dtype(jnp.float32)), KVCache(tuple(new_layers), arrivals)
+        return matmul(
+            x,
+            head[...],
+            norm=self.final_norm[...],
+            norm_eps=self.config.norm_eps,
+            out_dtype=jnp.float32,
+            implementation=self.kernels,
+        )
 
     def _view(self, inputs: StepInputs, page_size: int) -> TokenView:
         position, chunk = jnp.maximum(inputs.decode_position, 0), None

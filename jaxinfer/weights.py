@@ -16,6 +16,8 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     - ``embedding`` [V, E]
     - ``layers.N.attention_norm`` [E], ``layers.N.qkv`` [(H + 2 K) D, E] (rows: all of q, then k, then v, head by head;
       rotary pairs are (i, i + D / 2)), ``layers.N.attention_out`` [E, H D]
+    - ``layers.N.qkv_bias`` [(H + 2 K) D] where the model has ``qkv_bias``; ``layers.N.q_norm`` [D] and
+      ``layers.N.k_norm`` [D] where it has ``qk_norm``
     - ``layers.N.mlp_norm`` [E], ``layers.N.gate_up`` [2 F, E] (rows: gate, then up), ``layers.N.down`` [E, F]
     - ``final_norm`` [E]
     - ``lm_head`` [V, E], absent when the embeddings are tied
@@ -28,6 +30,12 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
             f"layers.{i}.attention_norm": (hidden,),
             f"layers.{i}.qkv": (heads_dim + 2 * kv_dim, hidden),
             f"layers.{i}.attention_out": (hidden, heads_dim),
+        }
+        if config.qkv_bias:
+            shapes[f"layers.{i}.qkv_bias"] = (heads_dim + 2 * kv_dim,)
+        if config.qk_norm:
+            shapes |= {f"layers.{i}.q_norm": (config.head_dim,), f"layers.{i}.k_norm": (config.head_dim,)}
+        shapes |= {
             f"layers.{i}.mlp_norm": (hidden,),
             f"layers.{i}.gate_up": (2 * config.intermediate_size, hidden),
             f"layers.{i}.down": (hidden, config.intermediate_size),
@@ -36,3 +44,8 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     if not config.tie_embeddings:
         shapes["lm_head"] = (config.vocab_size, hidden)
     return shapes
+
+
+def is_layer_matrix(name: str) -> bool:
+    """Whether a weight is one of the matrices that a quantized model holds quantized: nearly all of its bytes."""
+    return name.endswith((".qkv", ".attention_out", ".gate_up", ".down"))
