@@ -1,7 +1,6 @@
 """The limits of an engine: what the caller asks for, brought together with what the model and the memory allow."""
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from jaxinfer import kv_cache
 from jaxinfer.config import EngineConfig, ModelConfig
-from jaxinfer.weights import weight_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +23,7 @@ def resolve_limits(
     model: ModelConfig,
     dtype: np.dtype,
     *,
+    weight_bytes: int,
     max_model_len: int | None = None,
     num_kv_pages: int | None = None,
     max_num_seqs: int = 32,
@@ -36,7 +35,8 @@ def resolve_limits(
 
     Args:
         model: the shape of the model.
-        dtype: of weights and cache.
+        dtype: of the cache.
+        weight_bytes: what the weights take of the device.
         max_model_len: None: the model's, or what the cache holds if that is less (a warning says so).
         num_kv_pages: None: what the memory allows, at most what ``max_num_seqs`` of the longest requests need.
         max_num_seqs, max_chunk_tokens, page_size, seed: as in ``EngineConfig``.
@@ -56,7 +56,7 @@ def resolve_limits(
     if longest > model.max_position_embeddings:
         raise ValueError(f"max_model_len is {longest}; this model takes at most {model.max_position_embeddings} tokens")
     if num_kv_pages is None:
-        room = pages_that_fit(model, dtype, page_size, jax.devices()[0].memory_stats())
+        room = pages_that_fit(model, dtype, page_size, weight_bytes, jax.devices()[0].memory_stats())
         if max_model_len is not None and room < asked.max_pages_per_seq:
             raise ValueError(
                 f"max_model_len is {longest}, and the memory holds the keys and values of {room * page_size} tokens; "
@@ -70,11 +70,13 @@ def resolve_limits(
     return replace(asked, max_model_len=longest, num_kv_pages=num_kv_pages)
 
 
-def pages_that_fit(model: ModelConfig, dtype: np.dtype, page_size: int, memory: Mapping[str, int] | None) -> int:
+def pages_that_fit(
+    model: ModelConfig, dtype: np.dtype, page_size: int, weight_bytes: int, memory: Mapping[str, int] | None
+) -> int:
     """Pages of the cache for which there is room beside the weights, the dummy page not counted.
 
     Args:
-        model, dtype, page_size: as above.
+        model, dtype, page_size, weight_bytes: as above.
         memory: ``bytes_limit`` and ``bytes_in_use`` of the device; None for a CPU, which does not say.
 
     Raises:
@@ -82,7 +84,6 @@ def pages_that_fit(model: ModelConfig, dtype: np.dtype, page_size: int, memory: 
     """
     room = _CPU_CACHE_BYTES
     if memory is not None:
-        weight_bytes = sum(map(math.prod, weight_shapes(model).values())) * dtype.itemsize
         room = int(memory["bytes_limit"] * _GPU_MEMORY_SHARE) - memory["bytes_in_use"] - weight_bytes
     page_bytes = kv_cache.bytes_per_token(model, dtype) * page_size
     if room < 2 * page_bytes:

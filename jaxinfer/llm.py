@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
 from jaxinfer.chat_template import render_chat
+from jaxinfer.config import Quantization
 from jaxinfer.loading import LoadFormat, build_engine, open_model
 from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
@@ -49,6 +50,9 @@ class LLM:
         model: a directory (Hugging Face's or Mistral's layout), a GGUF file, a preset's name, or a Hugging Face id.
         load_format: ``auto`` reads the weights; ``random`` draws them for a preset, which then has no tokenizer.
         dtype: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU and bfloat16 elsewhere.
+        quantization: ``int8`` (one scale for each output channel), ``int4`` (a scale and an offset for each group of
+            inputs), or None; of the layers' matrices, rounded to nearest as they are loaded.
+        group_size: inputs of an ``int4`` group: 32, 64, 128, or 0 for the whole row; None: 64.
         kernels: ``xla``, ``pallas``, or ``auto``: the GPU kernels (``pallas``) on a GPU that they support, and ``xla``
             elsewhere. On a CPU ``pallas`` is interpreted, which is slow.
         max_model_len: the longest prompt and output together, in tokens; None: what the model and the memory allow.
@@ -70,6 +74,8 @@ class LLM:
         *,
         load_format: LoadFormat = "auto",
         dtype: str = "auto",
+        quantization: str | None = None,
+        group_size: int | None = None,
         kernels: str = "auto",
         max_model_len: int | None = None,
         num_kv_pages: int | None = None,
@@ -84,6 +90,7 @@ class LLM:
         self.engine, runner = build_engine(
             loaded,
             dtype=dtype,
+            quantization=Quantization.named(quantization, group_size),
             kernels=kernels,
             max_model_len=max_model_len,
             num_kv_pages=num_kv_pages,

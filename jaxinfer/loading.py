@@ -6,6 +6,7 @@ This is where ``checkpoints``, which knows files, and the engine, which knows ar
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkpoints import PRESETS, Checkpoint, locate, open_checkpoint, random_weights
-from jaxinfer.config import ModelConfig
+from checkpoints import PRESETS, Checkpoint, locate, open_checkpoint
+from checkpoints.quantization import abstract_weights, num_bytes, quantized
+from checkpoints.random_weights import random_weights
+from jaxinfer.config import ModelConfig, Quantization
 from jaxinfer.engine import Engine
 from jaxinfer.kernel_choice import choose_kernels
 from jaxinfer.kernel_self_test import check_kernels
@@ -38,13 +41,13 @@ class LoadedModel:
 
     Attributes:
         config: the shape.
-        weights: makes an iterator over (name, array) in the dtype it is given.
+        weights: makes an iterator over (name, weight) in the dtype and the quantization it is given, on the device.
         tokenizer: None for a model of random weights.
         eos_token_ids: what ends a text: the ids that the checkpoint names, and the tokenizer's own EOS.
     """
 
     config: ModelConfig
-    weights: Callable[[np.dtype], Iterator[tuple[str, np.ndarray]]]
+    weights: Callable[[np.dtype, Quantization | None], Iterator[tuple[str, Any]]]
     tokenizer: Tokenizer | None
     eos_token_ids: tuple[int, ...]
 
@@ -66,12 +69,20 @@ def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int
                 f"random weights need the name of a preset, not {str(model)!r}; there are {sorted(PRESETS)}"
             )
         config = PRESETS[str(model)]
-        return LoadedModel(config, lambda dtype: random_weights(config, dtype, seed), None, ())
+        return LoadedModel(config, lambda dtype, quant: random_weights(config, dtype, seed, quant), None, ())
     if load_format != "auto":
         raise ValueError(f"load_format is {load_format!r}; it must be 'auto' or 'random'")
     path = locate(str(model))
     checkpoint, tokenizer = open_checkpoint(path), load_tokenizer(path)
-    return LoadedModel(checkpoint.config, checkpoint.weights, tokenizer, _eos_token_ids(checkpoint, tokenizer))
+    weights = partial(_read_weights, checkpoint)
+    return LoadedModel(checkpoint.config, weights, tokenizer, _eos_token_ids(checkpoint, tokenizer))
+
+
+def _read_weights(
+    checkpoint: Checkpoint, dtype: np.dtype, quantization: Quantization | None
+) -> Iterator[tuple[str, Any]]:
+    """Each weight of a file, put on the device and quantized there before the next one is read."""
+    return ((name, quantized(name, array, quantization)) for name, array in checkpoint.weights(dtype))
 
 
 def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -81,7 +92,12 @@ def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, .
 
 
 def build_engine(
-    loaded: LoadedModel, *, dtype: str = "auto", kernels: str = "auto", **limits: Any
+    loaded: LoadedModel,
+    *,
+    dtype: str = "auto",
+    quantization: Quantization | None = None,
+    kernels: str = "auto",
+    **limits: Any,
 ) -> tuple[Engine, ModelRunner]:
     """Settle the limits, put the weights on the device, and join scheduler and runner. No program is compiled yet.
 
@@ -89,8 +105,9 @@ def build_engine(
         loaded: the model.
         dtype: of weights, activations and cache: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU, where
             bfloat16 products of one row are slow, and bfloat16 elsewhere.
+        quantization: of the layers' matrices, by rounding to nearest; None: they are stored in ``dtype``.
         kernels: as in ``choose_kernels``. GPU kernels that are to run on a GPU are tested on it first.
-        limits: as in ``resolve_limits``.
+        limits: as in ``resolve_limits``, but for the bytes of the weights.
 
     Raises:
         ValueError: a value is out of range, or the memory cannot hold what is asked for.
@@ -98,12 +115,13 @@ def build_engine(
     """
     array_dtype = _resolve_dtype(dtype)
     implementation = choose_kernels(kernels, loaded.config)
-    config = resolve_limits(loaded.config, array_dtype, **limits)
+    weight_bytes = num_bytes(abstract_weights(loaded.config, array_dtype, quantization))
+    config = resolve_limits(loaded.config, array_dtype, weight_bytes=weight_bytes, **limits)
     if current_device().is_gpu:
         _warn_of_other_gpus()
         if implementation == "pallas":
             check_kernels(loaded.config, config, array_dtype)
-    weights = {name: jax.device_put(array) for name, array in loaded.weights(array_dtype)}
+    weights = dict(loaded.weights(array_dtype, quantization))
     model = Decoder(loaded.config, weights, kernels=implementation)
     runner = ModelRunner(model, config, kv_dtype=array_dtype)
     return Engine(runner, config, tokenizer=loaded.tokenizer, eos_token_ids=loaded.eos_token_ids), runner

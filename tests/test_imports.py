@@ -80,8 +80,10 @@ ALLOWED = {
         "jaxinfer.scheduler",
         "jaxinfer.tokenizers.*",
     ],
-    "jaxinfer.limits": ["jaxinfer.config", "jaxinfer.kv_cache", "jaxinfer.weights"],
+    "jaxinfer.limits": ["jaxinfer.config", "jaxinfer.kv_cache"],
     "checkpoints.*": ["checkpoints.*", "jaxinfer.config", "jaxinfer.gguf_header", "jaxinfer.weights"],
+    "checkpoints.quantization": ["jaxinfer.config", "jaxinfer.weights", "pallas_kernels.*"],
+    "checkpoints.random_weights": ["jaxinfer.config", "jaxinfer.weights", "pallas_kernels.*"],
     "jaxinfer.loading": [
         "checkpoints.*",
         "jaxinfer.limits",
@@ -132,7 +134,7 @@ THIRD_PARTY = {
         "typer",
     ],
     "pallas_kernels": ["jax", "jaxtyping"],
-    "checkpoints": ["gguf", "huggingface_hub", "ml_dtypes", "numpy", "safetensors"],
+    "checkpoints": ["gguf", "huggingface_hub", "jax", "jaxtyping", "ml_dtypes", "numpy", "safetensors"],
 }
 
 HOST_ONLY = [

@@ -70,6 +70,19 @@ Dtype = Annotated[
     str,
     typer.Option(help="float32, bfloat16, or auto: float32 on a CPU and bfloat16 elsewhere.", rich_help_panel=_ENGINE),
 ]
+Quantization = Annotated[
+    str | None,
+    typer.Option(
+        help="int8 or int4: the layers' matrices, rounded to nearest as they are loaded. Without it: as --dtype says.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+GroupSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Inputs of a group of int4: 32, 64, 128, or 0 for the whole row. Without it: 64.", rich_help_panel=_ENGINE
+    ),
+]
 Kernels = Annotated[
     str,
     typer.Option(

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from checkpoints import PRESETS, random_weights
+from checkpoints import PRESETS
+from checkpoints.random_weights import random_weights
 from jaxinfer.weights import weight_shapes
 from tests.checkpoints.writers import CONFIG
 

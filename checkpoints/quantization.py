@@ -1,0 +1,88 @@
+"""Matrices of layers in fewer bits, by rounding to nearest: no data is needed, and nothing is learnt.
+
+It runs on the device, matrix by matrix, so a model that fits there only when it is quantized can be loaded.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxinfer.config import ModelConfig, Quantization
+from jaxinfer.weights import is_layer_matrix, weight_shapes
+from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, Weight, pack_nibbles, pad_inputs, padded
+
+_INT8_MAX = 127
+"""The range is symmetric: -128 is not used."""
+
+_INT4_MAX = 15
+
+
+def quantized(name: str, array: Array | np.ndarray, quantization: Quantization | None) -> Weight | Array:
+    """The weight ``name`` as a model holds it on the device: a matrix of a layer quantized, anything else as it is.
+
+    Raises:
+        ValueError: the matrix holds a NaN, an infinity, or for INT4 a number that float16 does not have.
+    """
+    if quantization is None or not is_layer_matrix(name):
+        return jax.device_put(array)
+    weight = quantize(jnp.asarray(array), quantization)
+    scales = [weight.scales, weight.offsets] if isinstance(weight, Int4Weight) else [weight.scales]
+    if not all(bool(jnp.isfinite(each).all()) for each in scales):
+        raise ValueError(
+            f"{name} cannot be quantized to {quantization.bits} bits: it holds numbers that are not finite"
+        )
+    return weight
+
+
+@partial(jax.jit, static_argnums=1)
+def quantize(matrix: Float[Array, "N K"], quantization: Quantization) -> Int8Weight | Int4Weight:
+    """A matrix rounded to nearest: INT8 with the scale max |w| / 127 of each row, INT4 with (max - min) / 15 and the
+    offset min of each group.
+    """
+    if quantization.bits == 8:
+        return _to_int8(matrix.astype(jnp.float32))
+    return _to_int4(matrix.astype(jnp.float32), quantization.group_size or padded(matrix.shape[1]))
+
+
+def abstract_weights(config: ModelConfig, dtype: np.dtype, quantization: Quantization | None) -> dict[str, Any]:
+    """Every weight of a model as the device will hold it, shapes alone: a pytree of ``jax.ShapeDtypeStruct``."""
+    weights: dict[str, Any] = {}
+    for name, shape in weight_shapes(config).items():
+        weights[name] = jax.ShapeDtypeStruct(shape, dtype)
+        if quantization is not None and is_layer_matrix(name):
+            weights[name] = jax.eval_shape(partial(quantize, quantization=quantization), weights[name])
+    return weights
+
+
+def num_bytes(weights: Any) -> int:
+    """Bytes of all arrays of a pytree, or of the shapes that stand for them."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(weights))
+
+
+def _to_int8(matrix: Float[Array, "N K"]) -> Int8Weight:
+    scales = jnp.max(jnp.abs(matrix), axis=1) / _INT8_MAX
+    values = jnp.round(matrix / _divisor(scales)[:, None]).astype(jnp.int8)
+    return Int8Weight(values=pad_inputs(values), scales=scales, num_inputs=matrix.shape[1])
+
+
+def _to_int4(matrix: Float[Array, "N K"], group_size: int) -> Int4Weight:
+    """The last group is filled up with the row's last number, which does not widen its range. Scale and offset are
+    rounded first, so that the numbers are the nearest ones of what will be multiplied.
+    """
+    num_outputs, num_inputs = matrix.shape
+    filled = jnp.pad(matrix, ((0, 0), (0, padded(num_inputs) - num_inputs)), mode="edge")
+    groups = filled.reshape(num_outputs, -1, group_size)
+    least, most = groups.min(axis=2), groups.max(axis=2)
+    scales, offsets = ((most - least) / _INT4_MAX).astype(jnp.float16), least.astype(jnp.float16)
+    steps = (groups - offsets.astype(jnp.float32)[:, :, None]) / _divisor(scales.astype(jnp.float32))[:, :, None]
+    q = jnp.clip(jnp.round(steps), 0, _INT4_MAX).reshape(num_outputs, -1)
+    return Int4Weight(values=pack_nibbles(q.astype(jnp.uint8)), scales=scales, offsets=offsets, num_inputs=num_inputs)
+
+
+def _divisor(scales: Float[Array, "*groups"]) -> Float[Array, "*groups"]:
+    """A scale of 0 stands for numbers that are all alike; then anything will do."""
+    return jnp.where(scales == 0, 1, scales)
