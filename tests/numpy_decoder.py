@@ -42,8 +42,14 @@ def _attention(
     config: ModelConfig, window: int | None, w: dict[str, np.ndarray], layer: str, x: np.ndarray
 ) -> np.ndarray:
     num_tokens, num_heads, num_kv_heads, dim = len(x), config.num_heads, config.num_kv_heads, config.head_dim
-    heads = (x @ w[layer + "qkv"].T).reshape(num_tokens, num_heads + 2 * num_kv_heads, dim)
+    heads = x @ w[layer + "qkv"].T
+    if config.qkv_bias:
+        heads = heads + w[layer + "qkv_bias"]
+    heads = heads.reshape(num_tokens, num_heads + 2 * num_kv_heads, dim)
     q, k, v = np.split(heads, [num_heads, num_heads + num_kv_heads], axis=1)
+    if config.qk_norm:
+        q = _rms_norm(q, w[layer + "q_norm"], config.norm_eps)
+        k = _rms_norm(k, w[layer + "k_norm"], config.norm_eps)
     q, k = _rotate(q, config.rope_theta), _rotate(k, config.rope_theta)
     out = np.empty_like(q)
     for t in range(num_tokens):

@@ -8,11 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checkpoints.quantization import quantized
 from jaxinfer import kv_cache
-from jaxinfer.config import ModelConfig
+from jaxinfer.config import ModelConfig, Quantization
+from jaxinfer.model import Decoder
 from jaxinfer.scheduler import Batch
 from jaxinfer.step_inputs import StepLayout
 from jaxinfer.weights import weight_shapes
+from pallas_kernels.paged_attention import Implementation
+from pallas_kernels.quantized_matmul import dequantize
 from tests.engines import TINY_MISTRAL, decoder, engine, random_decoder, record_greedy
 from tests.numpy_decoder import decoder_logits
 from tests.reference import FIXTURES, load_reference, read_hf_weights
@@ -69,6 +73,55 @@ def test_every_group_size_follows_the_definition(num_heads: int, num_kv_heads: i
     token_ids = np.random.default_rng(1).integers(0, config.vocab_size, 21)
     logits = prefill_logits(random_decoder(config, weights), token_ids, chunk=21, page_size=4)
     assert np.abs(logits - decoder_logits(config, weights, token_ids)).max() < TOLERANCE
+
+
+WITH_BIAS_AND_NORM = ModelConfig(
+    vocab_size=60,
+    hidden_size=48,
+    intermediate_size=80,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=16,
+    max_position_embeddings=64,
+    rope_theta=1000.0,
+    norm_eps=1e-5,
+    tie_embeddings=True,
+    windows=(None, 7),
+    qkv_bias=True,
+    qk_norm=True,
+)
+
+
+@pytest.mark.parametrize("without", [None, "qkv_bias", "qk_norm"])
+@pytest.mark.parametrize("kernels", ["xla", "pallas"])
+def test_bias_and_norm_of_heads_follow_the_definition(kernels: Implementation, without: str | None) -> None:
+    """In a prompt's chunk and in a decode row, which come to norm and rotation by different ways; each part counts."""
+    config = WITH_BIAS_AND_NORM
+    weights = _weights(config)
+    model = Decoder(config, {name: jnp.asarray(array) for name, array in weights.items()}, kernels=kernels)
+    prompt = np.random.default_rng(2).integers(0, config.vocab_size, 11).tolist()
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 32, "num_kv_pages": 4}
+    token_ids, logits = record_greedy(engine(model, few_programs=True, **limits), prompt, 6)
+    defined = config if without is None else dataclasses.replace(config, **{without: False})
+    expected = decoder_logits(defined, weights, prompt + token_ids[:-1])[-6:]
+    assert (np.abs(logits - expected).max() < TOLERANCE) == (without is None)
+
+
+@pytest.mark.parametrize("kernels", ["xla", "pallas"])
+@pytest.mark.parametrize("quantization", [Quantization(bits=8), Quantization(bits=4, group_size=32)], ids=str)
+def test_a_quantized_model_is_that_of_its_dequantized_matrices(
+    kernels: Implementation, quantization: Quantization
+) -> None:
+    config = WITH_BIAS_AND_NORM
+    weights = {name: quantized(name, array, quantization) for name, array in _weights(config).items()}
+    prompt = np.random.default_rng(2).integers(0, config.vocab_size, 11).tolist()
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 32, "num_kv_pages": 4}
+    model = Decoder(config, weights, kernels=kernels)
+    token_ids, logits = record_greedy(engine(model, few_programs=True, **limits), prompt, 6)
+    floats = {name: dequantize(w, jnp.dtype(jnp.float32)) if w.shape[1:] else w for name, w in weights.items()}
+    expected = decoder_logits(config, floats, prompt + token_ids[:-1])[-6:]
+    assert np.abs(logits - expected).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 16, 64])
