@@ -1,0 +1,123 @@
+"""The body of the kernel: a tile of x W^T, with the norm of x before it and what a layer does after it.
+
+The norm takes one pass: its weight goes to x as it is loaded, the squares are summed beside the products, and the rows
+are scaled at the end. Every program does so for all of its rows; x is small beside the matrix.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import triton as plgpu
+from jaxtyping import Array, Float, Float32
+
+from pallas_kernels.quantized_matmul.pallas_gpu.numbers import Groups, apply_group, load_groups, load_numbers
+from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Inputs, Int8Matrix, Ref, Run
+from pallas_kernels.quantized_matmul.pallas_gpu.tile import Tile, load
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """What a round of the loop hands to the next.
+
+    Attributes:
+        sums: of the products so far, for each of the tile's sets of matrix rows.
+        squares: sums of x^2 so far; stays 0 without a norm.
+        groups: scales and offsets of the coming round. They are loaded a round ahead: too narrow for the copies that
+            bring the matrix, they would each time be waited for.
+    """
+
+    sums: tuple[Float32[Array, "rows outputs"], ...]
+    squares: Float32[Array, "rows"]
+    groups: tuple[Groups, ...]
+
+
+def multiply(inputs: Inputs, result: Ref, *, geometry: Geometry) -> None:
+    """One program: a tile of the result."""
+    tile = Tile.of_program(geometry)
+    shape = (geometry.config.block_rows, geometry.config.block_outputs)
+    state = State(
+        sums=tuple(jnp.zeros(shape, jnp.float32) for _ in tile.matrix_rows),
+        squares=jnp.zeros(shape[0], jnp.float32),
+        groups=load_groups(inputs.matrix, tile, jnp.int32(0), geometry),
+    )
+    state = jax.lax.fori_loop(0, geometry.num_rounds, lambda i, s: _round(i, s, inputs, tile, geometry), state)
+    tile.store_result(result, _finish(state, inputs, tile, geometry))
+
+
+def _round(index: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> State:
+    """Add the products of the round's inputs."""
+    groups = load_groups(inputs.matrix, tile, jnp.minimum(index + 1, geometry.num_rounds - 1), geometry)
+    numbers = [load_numbers(inputs.matrix, rows, index, inputs.x.dtype, geometry) for rows in tile.matrix_rows]
+    squares, xs = state.squares, []
+    for run in geometry.runs:
+        x, x_squares = _load_inputs(index, run, inputs, tile, geometry)
+        squares = squares + x_squares
+        xs.append(x)
+    sums = tuple(
+        _add_round(total, xs, part, part_groups, geometry)
+        for total, part, part_groups in zip(state.sums, numbers, state.groups, strict=True)
+    )
+    return State(sums, squares, groups)
+
+
+def _load_inputs(
+    index: Array, run: Run, inputs: Inputs, tile: Tile, geometry: Geometry
+) -> tuple[Float[Array, "rows run"], Float32[Array, "rows"] | float]:
+    """x of a run, with a norm times its weight; and the sums of its squares, 0 without one."""
+    column = index * geometry.config.block_inputs + run.first + jnp.arange(run.length, dtype=jnp.int32)
+    x = tile.load_inputs(inputs.x, column, geometry)
+    if inputs.norm is None:
+        return x, 0.0
+    is_cut = geometry.num_inputs % geometry.config.block_inputs
+    norm = load(inputs.norm.at[column], column < geometry.num_inputs if is_cut else None)
+    x32 = x.astype(jnp.float32)
+    return (x32 * norm.astype(jnp.float32)[None, :]).astype(x.dtype), jnp.sum(x32 * x32, axis=1)
+
+
+def _add_round(
+    total: Float32[Array, "rows outputs"],
+    xs: list[Float[Array, "rows run"]],
+    numbers: list[Float[Array, "outputs run"]],
+    groups: Groups,
+    geometry: Geometry,
+) -> Float32[Array, "rows outputs"]:
+    """The sums of one set of matrix rows with a round added."""
+    if not groups:
+        return total + _product(xs[0], numbers[0])
+    for number, (scale, offset) in enumerate(groups):
+        runs = [i for i, run in enumerate(geometry.runs) if run.group == number]
+        product = functools.reduce(jnp.add, [_product(xs[i], numbers[i]) for i in runs])
+        x_sums = functools.reduce(jnp.add, [jnp.sum(xs[i].astype(jnp.float32), axis=1) for i in runs])
+        total = total + apply_group(product, x_sums, scale, offset, xs[0].dtype)
+    return total
+
+
+def _product(x: Float[Array, "rows run"], numbers: Float[Array, "outputs run"]) -> Float32[Array, "rows outputs"]:
+    """x times the numbers, with float32 sums; of float32 it is exact, where the default would round to TF32."""
+    precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
+    return plgpu.dot(x, numbers, trans_b=True, precision=precision)
+
+
+def _finish(state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> Float32[Array, "rows outputs"]:
+    """The tile of the result from the sums of its products."""
+    parts = [
+        _scaled(sums, rows, state, inputs, geometry) for sums, rows in zip(state.sums, tile.matrix_rows, strict=True)
+    ]
+    y = jax.nn.silu(parts[0]) * parts[1] if geometry.swiglu else parts[0]
+    return y if inputs.residual is None else y + tile.load_result(inputs.residual)
+
+
+def _scaled(
+    sums: Float32[Array, "rows outputs"], rows: Array, state: State, inputs: Inputs, geometry: Geometry
+) -> Float32[Array, "rows outputs"]:
+    """What x W^T + bias is in these rows of the matrix."""
+    if isinstance(inputs.matrix, Int8Matrix):
+        sums = sums * load(inputs.matrix.scales.at[rows], None)[None, :]
+    if inputs.norm is not None:
+        sums = sums * jax.lax.rsqrt(state.squares / geometry.num_inputs + geometry.norm_eps)[:, None]
+    if inputs.bias is not None:
+        sums = sums + load(inputs.bias.at[rows], None).astype(jnp.float32)[None, :]
+    return sums

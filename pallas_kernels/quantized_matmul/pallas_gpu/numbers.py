@@ -1,0 +1,125 @@
+"""The formats of the matrix taken apart: numbers that a matrix product takes, and what turns their sums into values.
+
+INT4 is read as 32-bit words, since an instruction on four bytes costs no more than on one, and INT4 is where the
+instructions of a weight decide whether the kernel keeps up with the memory. A word ``b3 b2 b1 b0`` becomes the words
+``00 b1 00 b0`` and ``00 b3 00 b2``, in each of which two numbers stand where two bfloat16 do. With the bits 0x4300
+above it, q is the bfloat16 128 + q; no further instruction makes a number of it, and the 128 goes into the offset.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Float16, Float32, Int32
+
+from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Int4Matrix, Int8Matrix, Ref, Run
+from pallas_kernels.quantized_matmul.pallas_gpu.tile import Tile, load
+from pallas_kernels.quantized_matmul.weights import PIECE
+
+_BYTES_PER_WORD = 4
+_TWO_NIBBLES = 0x000F000F
+_TWO_BFLOAT16_128 = 0x43004300
+
+Groups = tuple[tuple[Float16[Array, "outputs"], Float16[Array, "outputs"]], ...]
+"""Scales and offsets of the INT4 groups of a round; of other formats none."""
+
+
+def load_numbers(
+    matrix: Int8Matrix | Int4Matrix | Ref,
+    rows: Int32[Array, "outputs"],
+    index: Array,
+    dtype: jnp.dtype,
+    geometry: Geometry,
+) -> list[Float[Array, "outputs run"]]:
+    """The numbers of the round ``index`` in these rows of the matrix, for each of its runs."""
+    if isinstance(matrix, Int4Matrix):
+        return [
+            numbers
+            for run in geometry.runs[::2]  # a run in the low bits, and the one in the high bits of the same bytes
+            for numbers in _nibbles(_load_words(matrix.words, rows, index, run), dtype)
+        ]
+    values = matrix.values if isinstance(matrix, Int8Matrix) else matrix
+    column = index * geometry.config.block_inputs + jnp.arange(geometry.config.block_inputs, dtype=jnp.int32)
+    mask = None
+    if geometry.stored_inputs % geometry.config.block_inputs:
+        mask = jnp.broadcast_to((column < geometry.stored_inputs)[None, :], (len(rows), len(column)))
+    return [load(values.at[rows[:, None], column[None, :]], mask).astype(dtype)]
+
+
+def load_groups(
+    matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, geometry: Geometry
+) -> tuple[Groups, ...]:
+    """The groups of the round ``index``, for each of the tile's sets of rows."""
+    if not isinstance(matrix, Int4Matrix):
+        return tuple(() for _ in tile.matrix_rows)
+    first = index * PIECE // geometry.group_size
+    groups = [first + group for group in range(geometry.groups_per_round)]
+    return tuple(
+        tuple(
+            (load(matrix.scales.at[rows, group], None), load(matrix.offsets.at[rows, group], None)) for group in groups
+        )
+        for rows in tile.matrix_rows
+    )
+
+
+def apply_group(
+    product: Float32[Array, "rows outputs"],
+    inputs: Float32[Array, "rows"],
+    scale: Float16[Array, "outputs"],
+    offset: Float16[Array, "outputs"],
+    dtype: jnp.dtype,
+) -> Float32[Array, "rows outputs"]:
+    """What a group of INT4 adds to the result.
+
+    Args:
+        product: of x and the numbers.
+        inputs: sums of x over the group.
+        scale, offset: of the group.
+        dtype: of x.
+    """
+    scale = scale.astype(jnp.float32)
+    offset = offset.astype(jnp.float32) - _zero(dtype) * scale
+    return product * scale[None, :] + inputs[:, None] * offset[None, :]
+
+
+def _load_words(words: Ref, rows: Int32[Array, "outputs"], index: Array, run: Run) -> Int32[Array, "outputs words"]:
+    first = index * (PIECE // 2 // _BYTES_PER_WORD) + run.first // _BYTES_PER_WORD
+    column = first + jnp.arange(run.length // _BYTES_PER_WORD, dtype=jnp.int32)
+    return load(words.at[rows[:, None], column[None, :]], None)
+
+
+def _nibbles(
+    words: Int32[Array, "outputs words"], dtype: jnp.dtype
+) -> tuple[Float[Array, "outputs run"], Float[Array, "outputs run"]]:
+    """The numbers in the low bits and in the high bits of the words' bytes, each plus ``_zero``."""
+    first, second = _spread(words), _spread(jax.lax.shift_right_logical(words, 16))
+    return _in_order(first, second, dtype), _in_order(first >> 4, second >> 4, dtype)
+
+
+def _spread(words: Int32[Array, "outputs words"]) -> Int32[Array, "outputs words"]:
+    """The lower two bytes 16 bits apart."""
+    return (words & 0xFF) | ((words & 0xFF00) << 8)
+
+
+def _in_order(
+    first: Int32[Array, "outputs words"], second: Int32[Array, "outputs words"], dtype: jnp.dtype
+) -> Float[Array, "outputs run"]:
+    """The two numbers of each of the first words, then the two of the second, by turns. The dialect stacks two arrays
+    along a new last axis, and nothing else.
+    """
+    numbers = _two_numbers(first, dtype), _two_numbers(second, dtype)
+    even, odd = (jnp.stack([of_first, of_second], axis=-1) for of_first, of_second in zip(*numbers, strict=True))
+    return jnp.stack([even, odd], axis=-1).reshape(len(first), -1)
+
+
+def _two_numbers(words: Int32[Array, "outputs words"], dtype: jnp.dtype) -> tuple[Array, Array]:
+    """The numbers in bits 0 to 3 and in bits 16 to 19, each plus ``_zero``."""
+    words = words & _TWO_NIBBLES
+    if dtype == jnp.float32:
+        return (words & 0xFFFF).astype(dtype), (words >> 16).astype(dtype)
+    words = words | _TWO_BFLOAT16_128
+    low, high = (jax.lax.bitcast_convert_type(half.astype(jnp.int16), dtype) for half in (words, words >> 16))
+    return low, high
+
+
+def _zero(dtype: jnp.dtype) -> int:
+    """The number that q = 0 becomes."""
+    return 0 if dtype == jnp.float32 else 128

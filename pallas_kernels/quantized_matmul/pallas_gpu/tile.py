@@ -1,0 +1,78 @@
+"""The part of the result that one program computes."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jaxtyping import Array, Bool, Float, Int32
+
+from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Ref
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A tile of rows and outputs.
+
+    Attributes:
+        row, is_row: rows of x, up to a power of two.
+        output, is_output: columns of the result, likewise.
+        matrix_rows: the rows of the matrix that they are made of: with SwiGLU those of the gates, then of the others.
+            Past the last output they are its rows again, so that no load needs a mask for them.
+    """
+
+    row: Int32[Array, "rows"]
+    is_row: Bool[Array, "rows"]
+    output: Int32[Array, "outputs"]
+    is_output: Bool[Array, "outputs"]
+    matrix_rows: tuple[Int32[Array, "outputs"], ...]
+
+    @staticmethod
+    def of_program(geometry: Geometry) -> "Tile":
+        """The tile of the running program."""
+        row = _places(0, geometry.config.block_rows)
+        output = _places(1, geometry.config.block_outputs)
+        clamped = output
+        if geometry.num_outputs % geometry.config.block_outputs:
+            clamped = jnp.minimum(output, geometry.num_outputs - 1)
+        return Tile(
+            row=row,
+            is_row=row < geometry.num_rows,
+            output=output,
+            is_output=output < geometry.num_outputs,
+            matrix_rows=(clamped, clamped + geometry.num_outputs) if geometry.swiglu else (clamped,),
+        )
+
+    def load_inputs(self, x: Ref, column: Int32[Array, "run"], geometry: Geometry) -> Float[Array, "rows run"]:
+        """These inputs of the tile's rows; 0 past the last row and the last input."""
+        mask = None
+        if geometry.num_rows % geometry.config.block_rows:
+            mask = jnp.broadcast_to(self.is_row[:, None], (len(self.row), len(column)))
+        if geometry.num_inputs % geometry.config.block_inputs:
+            is_input = jnp.broadcast_to((column < geometry.num_inputs)[None, :], (len(self.row), len(column)))
+            mask = is_input if mask is None else mask & is_input
+        return load(x.at[self.row[:, None], column[None, :]], mask)
+
+    def load_result(self, ref: Ref) -> Float[Array, "rows outputs"]:
+        """The tile of an array like the result, in float32."""
+        return load(self._place(ref), self._mask()).astype(jnp.float32)
+
+    def store_result(self, ref: Ref, values: Float[Array, "rows outputs"]) -> None:
+        """Write the tile."""
+        plgpu.store(self._place(ref), values.astype(ref.dtype), mask=self._mask())
+
+    def _place(self, ref: Ref) -> Ref:
+        return ref.at[self.row[:, None], self.output[None, :]]
+
+    def _mask(self) -> Bool[Array, "rows outputs"]:
+        return self.is_row[:, None] & self.is_output[None, :]
+
+
+def load(place: Ref, mask: Array | None) -> jax.Array:
+    """What lies there; 0 where masked."""
+    return plgpu.load(place, mask=mask, other=None if mask is None else 0)
+
+
+def _places(axis: int, size: int) -> Int32[Array, "size"]:
+    return pl.program_id(axis) * size + jnp.arange(size, dtype=jnp.int32)
