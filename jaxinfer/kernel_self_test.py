@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.backend import get_backend
 
-from jaxinfer.config import EngineConfig, ModelConfig
+from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error
+from jaxinfer.matmul_cases import head_product, layer_products, product_error, runs_kernel
 from jaxinfer.programs import chunk_sizes, row_sizes
 
 logger = logging.getLogger(__name__)
@@ -32,13 +34,16 @@ class KernelSelfTestError(RuntimeError):
     """A GPU kernel computes wrong values on this device, or does not run on it."""
 
 
-def check_kernels(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> None:
+def check_kernels(
+    model: ModelConfig, config: EngineConfig, dtype: np.dtype, quantization: Quantization | None = None
+) -> None:
     """Run every kind of kernel that an engine will run, on small inputs.
 
     Args:
         model: the model's shape, which the kernels are compiled for.
         config: the engine's limits.
         dtype: of activations and cache, float32 or bfloat16.
+        quantization: of the layers' matrices.
 
     Raises:
         KernelSelfTestError: one is wrong; the message says which, by how much, where, and what can be done.
@@ -46,9 +51,10 @@ def check_kernels(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> 
     start = time.perf_counter()
     # Nearly all of the time goes into compiling, which runs side by side.
     pool, device = ThreadPoolExecutor(), jax.config.jax_default_device
-    cases = [(name, pool.submit(_measured_on, device, measure)) for name, measure in _cases(model, config, dtype)]
+    cases = [*_attention_cases(model, config, dtype), *_product_cases(model, config, dtype, quantization)]
+    running = [(name, pool.submit(_measured_on, device, measure)) for name, measure in cases]
     pool.shutdown(wait=False)  # so that Ctrl-C below does not wait for what is running
-    for name, measured in cases:
+    for name, measured in running:
         try:
             error = measured.result()
         except Exception as fault:  # whatever it is, the way on is the same
@@ -66,8 +72,11 @@ def _measured_on(device: jax.Device | None, measure: Callable[[], float]) -> flo
         return measure()
 
 
-def _cases(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> Iterator[tuple[str, Callable[[], float]]]:
-    """The name of each case, and what measures its error."""
+Case = tuple[str, Callable[[], float]]
+"""The name of a case, and what measures its error."""
+
+
+def _attention_cases(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> Iterator[Case]:
     rows = row_sizes(config.max_num_seqs)
     chunks = [size for size in chunk_sizes(config.max_chunk_tokens, config.block_q) if size > 0]
     for window in dict.fromkeys(model.windows):
@@ -76,6 +85,22 @@ def _cases(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> Iterato
             yield f"decode attention (B = {b}, window {window})", partial(decode_error, shape, b)
         for c in dict.fromkeys([chunks[0], chunks[-1]]):
             yield f"chunk attention (C = {c}, window {window})", partial(chunk_error, shape, c, config.block_q)
+
+
+def _product_cases(
+    model: ModelConfig, config: EngineConfig, dtype: np.dtype, quantization: Quantization | None
+) -> Iterator[Case]:
+    """With the rows of the smallest and of the largest programs, decode rows alone and with a chunk."""
+    rows = row_sizes(config.max_num_seqs)
+    least, most = rows[0], rows[-1]
+    with_chunk = most + chunk_sizes(config.max_chunk_tokens, config.block_q)[-1]
+    launches = [
+        *product(layer_products(model, quantization), dict.fromkeys([least, most, with_chunk])),
+        *product([head_product(model)], dict.fromkeys([least, most])),
+    ]
+    for each, num_rows in launches:
+        if runs_kernel(each, num_rows, dtype):
+            yield f"the product {each.name} (T = {num_rows})", partial(product_error, each, num_rows, dtype)
 
 
 def _message(what: str, how: str) -> str:

@@ -120,7 +120,7 @@ def build_engine(
     if current_device().is_gpu:
         _warn_of_other_gpus()
         if implementation == "pallas":
-            check_kernels(loaded.config, config, array_dtype)
+            check_kernels(loaded.config, config, array_dtype, quantization)
     weights = dict(loaded.weights(array_dtype, quantization))
     model = Decoder(loaded.config, weights, kernels=implementation)
     runner = ModelRunner(model, config, kv_dtype=array_dtype)

@@ -56,7 +56,13 @@ ALLOWED = {
     ],
     "jaxinfer.kernel_choice": ["jaxinfer.config", "pallas_kernels.*"],
     "jaxinfer.kernel_cases": ["jaxinfer.config", "pallas_kernels.*"],
-    "jaxinfer.kernel_self_test": ["jaxinfer.config", "jaxinfer.kernel_cases", "jaxinfer.programs"],
+    "jaxinfer.matmul_cases": ["jaxinfer.config", "jaxinfer.kernel_cases", "pallas_kernels.*"],
+    "jaxinfer.kernel_self_test": [
+        "jaxinfer.config",
+        "jaxinfer.kernel_cases",
+        "jaxinfer.matmul_cases",
+        "jaxinfer.programs",
+    ],
     "jaxinfer.runner": [
         "jaxinfer.config",
         "jaxinfer.kv_cache",

@@ -4,6 +4,7 @@ Here the kernels are interpreted. What a wrong one computes is made from what th
 """
 
 import dataclasses
+from itertools import product
 from types import SimpleNamespace
 
 import jax
@@ -90,8 +91,14 @@ def test_pages_and_windows_of_any_size_will_do(monkeypatch, page_size, window):
 
 
 def test_every_program_that_may_differ_is_run(monkeypatch):
-    """The fewest and the most rows and chunk tokens, once for each kind of layer."""
-    run = []
+    """The fewest and the most rows and chunk tokens, once for each kind of layer; each product of a layer at the fewest
+    and the most rows and with the longest chunk, and the head at the rows alone.
+    """
+    run, products = [], []
+    monkeypatch.setattr(kernel_self_test, "runs_kernel", lambda *launch: True)
+    monkeypatch.setattr(
+        kernel_self_test, "product_error", lambda product, t, dtype: products.append((product.name, t)) or 0.0
+    )
     monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: run.append((shape.window, b)) or 0.0)
     monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: run.append((shape.window, c, q)) or 0.0)
     limits = dataclasses.replace(LIMITS, max_num_seqs=32, max_chunk_tokens=256)
@@ -101,15 +108,21 @@ def test_every_program_that_may_differ_is_run(monkeypatch):
         *((None, 1), (None, 32), (None, 64, 16), (None, 256, 16)),
         *((8, 1), (8, 32), (8, 64, 16), (8, 256, 16)),
     }
+    of_layer = ("queries, keys and values", "attention output", "gate and up", "down")
+    assert sorted(products) == sorted([*product(of_layer, (1, 32, 288)), ("head", 1), ("head", 32)])
 
 
 def test_an_engine_of_one_row_and_one_block_runs_each_kernel_once(monkeypatch):
     run = []
+    monkeypatch.setattr(
+        kernel_self_test, "product_error", lambda product, t, dtype: run.append((product.name, t)) or 0.0
+    )
+    monkeypatch.setattr(kernel_self_test, "runs_kernel", lambda product, t, dtype: t == 1 and product.name == "head")
     monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: run.append(b) or 0.0)
     monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: run.append((c, q)) or 0.0)
     check_kernels(MODEL, dataclasses.replace(LIMITS, max_num_seqs=1, max_chunk_tokens=16), FLOAT32)
-    assert len(run) == 2
-    assert set(run) == {1, (16, 16)}
+    assert len(run) == 3
+    assert set(run) == {1, (16, 16), ("head", 1)}
 
 
 @pytest.mark.parametrize("measure", [lambda shape: decode_error(shape, 1), lambda shape: chunk_error(shape, 16, 16)])
