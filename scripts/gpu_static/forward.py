@@ -1,19 +1,21 @@
 """The forward programs of whole models that are compiled for every target, from shapes alone: no weight is made."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from checkpoints import PRESETS
+from checkpoints.quantization import abstract_weights, num_bytes
 from jaxinfer import kv_cache
-from jaxinfer.config import EngineConfig
+from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.gpu_compile import GpuTarget, ProgramReport, compile_for
 from jaxinfer.kv_cache import KVCache
 from jaxinfer.model import Decoder
 from jaxinfer.programs import Programs
-from jaxinfer.weights import weight_shapes
+from jaxinfer.weights import is_layer_matrix
 from pallas_kernels.paged_attention import Implementation
 
 _DTYPE = jnp.dtype(jnp.bfloat16)
@@ -23,28 +25,35 @@ _PAGE_SIZE, _NUM_KV_PAGES = 16, 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One forward program (B, C) of a model in bfloat16.
+    """One forward program (B, C) of a model with activations and cache in bfloat16.
 
     Attributes:
         model: name of a preset.
-        kernels: the implementation of attention.
+        kernels: the implementation of attention and products.
+        quantization: of the layers' matrices; None: they are bfloat16.
         num_rows, num_chunk_tokens: B and C.
+        num_layers: of the preset's, how many; the others are like them.
     """
 
     model: str
     kernels: Implementation
+    quantization: Quantization | None = None
     num_rows: int = 16
     num_chunk_tokens: int = 0
+    num_layers: int = 32
 
     @property
     def label(self) -> str:
         """What the program is, in a few words."""
-        return f"{self.model}, B {self.num_rows}, C {self.num_chunk_tokens} | {self.kernels}"
+        weights = "bfloat16" if self.quantization is None else f"int{self.quantization.bits}"
+        name = f"{self.model}, {self.num_layers} layers, B {self.num_rows}, C {self.num_chunk_tokens}"
+        return f"{name} | {weights} | {self.kernels}"
 
     @property
-    def num_layers(self) -> int:
-        """Layers of the model."""
-        return PRESETS[self.model].num_layers
+    def config(self) -> ModelConfig:
+        """The model's shape."""
+        preset = PRESETS[self.model]
+        return replace(preset, num_layers=self.num_layers, windows=preset.windows[: self.num_layers])
 
     @property
     def cache_bytes(self) -> int:
@@ -54,16 +63,10 @@ class Step:
     @property
     def layer_weight_bytes(self) -> int:
         """Bytes of the smallest matrix of a layer: a copy of a weight would be at least so large."""
-        return min(
-            _DTYPE.itemsize * shape[0] * shape[1]
-            for name, shape in weight_shapes(PRESETS[self.model]).items()
-            if name.startswith("layers.0.") and len(shape) == 2
-        )
+        return min(num_bytes(weight) for name, weight in self._weights().items() if is_layer_matrix(name))
 
     def compile(self, target: GpuTarget) -> ProgramReport:
         """What comes out for ``target``."""
-        config = PRESETS[self.model]
-        weights = {name: jax.ShapeDtypeStruct(shape, _DTYPE) for name, shape in weight_shapes(config).items()}
         limits = EngineConfig(
             max_model_len=8192,
             max_num_seqs=_MAX_NUM_SEQS,
@@ -71,15 +74,17 @@ class Step:
             page_size=_PAGE_SIZE,
             num_kv_pages=_NUM_KV_PAGES,
         )
-        programs = Programs(Decoder(config, weights, kernels=self.kernels), limits, self._cache())
+        programs = Programs(Decoder(self.config, self._weights(), kernels=self.kernels), limits, self._cache())
         forward, arguments = programs.forward_call(self.num_rows, self.num_chunk_tokens)
         return compile_for(target, forward, *arguments).report
 
+    def _weights(self) -> dict[str, Any]:
+        return abstract_weights(self.config, _DTYPE, self.quantization)
+
     def _cache(self) -> KVCache:
-        config = PRESETS[self.model]
         return jax.eval_shape(
             lambda: kv_cache.allocate(
-                config,
+                self.config,
                 num_pages=_NUM_KV_PAGES,
                 page_size=_PAGE_SIZE,
                 max_num_seqs=_MAX_NUM_SEQS,
@@ -90,6 +95,16 @@ class Step:
 
 def steps() -> Iterator[Step]:
     """All forward programs, in the order of the table."""
-    for num_chunk_tokens in (0, 64, 512):
-        yield Step(model="mistral-7b-v0.1", kernels="pallas", num_chunk_tokens=num_chunk_tokens)
+    int8, int4 = Quantization(bits=8), Quantization(bits=4, group_size=64)
+    for quantization in (None, int8, int4):
+        for num_chunk_tokens in (0, 512):
+            yield Step(
+                model="mistral-7b-v0.1",
+                kernels="pallas",
+                quantization=quantization,
+                num_chunk_tokens=num_chunk_tokens,
+            )
+    for model in ("qwen2.5-7b", "qwen3-8b"):  # with a bias on q, k and v, and with norms of their heads
+        for quantization in (None, int8, int4):
+            yield Step(model=model, kernels="pallas", quantization=quantization, num_layers=2)
     yield Step(model="mistral-7b-v0.1", kernels="xla")

@@ -49,7 +49,8 @@ def launch_table(rows: Iterable[tuple[Launch, Reports]]) -> str:
 def step_table(rows: Iterable[tuple[Step, Reports]]) -> str:
     """The table of whole forward programs."""
     return _table(
-        "program | attention | kernels | of them ours | command buffers | launches outside | copied KB | temporary MB",
+        "program | weights | implementation | kernels | of them ours | command buffers | launches outside | copied KB"
+        " | temporary MB",
         [
             [
                 step.label,
