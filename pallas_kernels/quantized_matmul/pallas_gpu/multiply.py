@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float, Float32
 
 from pallas_kernels.quantized_matmul.pallas_gpu.numbers import Groups, apply_group, load_groups, load_numbers
@@ -37,10 +36,9 @@ class State:
 def multiply(inputs: Inputs, result: Ref, *, geometry: Geometry) -> None:
     """One program: a tile of the result."""
     tile = Tile.of_program(geometry)
-    shape = (geometry.config.block_rows, geometry.config.block_outputs)
     state = State(
-        sums=tuple(jnp.zeros(shape, jnp.float32) for _ in tile.matrix_rows),
-        squares=jnp.zeros(shape[0], jnp.float32),
+        sums=tuple(tile.zeros() for _ in tile.matrix_rows),
+        squares=jnp.zeros(geometry.config.block_rows, jnp.float32),
         groups=load_groups(inputs.matrix, tile, jnp.int32(0), geometry),
     )
     state = jax.lax.fori_loop(0, geometry.num_rounds, lambda i, s: _round(i, s, inputs, tile, geometry), state)
@@ -57,7 +55,7 @@ def _round(index: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geo
         squares = squares + x_squares
         xs.append(x)
     sums = tuple(
-        _add_round(total, xs, part, part_groups, geometry)
+        _add_round(total, xs, part, part_groups, tile, geometry)
         for total, part, part_groups in zip(state.sums, numbers, state.groups, strict=True)
     )
     return State(sums, squares, groups)
@@ -82,42 +80,40 @@ def _add_round(
     xs: list[Float[Array, "rows run"]],
     numbers: list[Float[Array, "outputs run"]],
     groups: Groups,
+    tile: Tile,
     geometry: Geometry,
 ) -> Float32[Array, "rows outputs"]:
     """The sums of one set of matrix rows with a round added."""
     if not groups:
-        return total + _product(xs[0], numbers[0])
+        return total + tile.product(xs[0], numbers[0])
     for number, (scale, offset) in enumerate(groups):
         runs = [i for i, run in enumerate(geometry.runs) if run.group == number]
-        product = functools.reduce(jnp.add, [_product(xs[i], numbers[i]) for i in runs])
+        product = functools.reduce(jnp.add, [tile.product(xs[i], numbers[i]) for i in runs])
         x_sums = functools.reduce(jnp.add, [jnp.sum(xs[i].astype(jnp.float32), axis=1) for i in runs])
-        total = total + apply_group(product, x_sums, scale, offset, xs[0].dtype)
+        total = total + apply_group(
+            product, tile.of_rows(x_sums), tile.of_outputs(scale), tile.of_outputs(offset), xs[0].dtype
+        )
     return total
-
-
-def _product(x: Float[Array, "rows run"], numbers: Float[Array, "outputs run"]) -> Float32[Array, "rows outputs"]:
-    """x times the numbers, with float32 sums; of float32 it is exact, where the default would round to TF32."""
-    precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    return plgpu.dot(x, numbers, trans_b=True, precision=precision)
 
 
 def _finish(state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> Float32[Array, "rows outputs"]:
     """The tile of the result from the sums of its products."""
     parts = [
-        _scaled(sums, rows, state, inputs, geometry) for sums, rows in zip(state.sums, tile.matrix_rows, strict=True)
+        _scaled(sums, rows, state, inputs, tile, geometry)
+        for sums, rows in zip(state.sums, tile.matrix_rows, strict=True)
     ]
     y = jax.nn.silu(parts[0]) * parts[1] if geometry.swiglu else parts[0]
     return y if inputs.residual is None else y + tile.load_result(inputs.residual)
 
 
 def _scaled(
-    sums: Float32[Array, "rows outputs"], rows: Array, state: State, inputs: Inputs, geometry: Geometry
+    sums: Float32[Array, "rows outputs"], rows: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geometry
 ) -> Float32[Array, "rows outputs"]:
     """What x W^T + bias is in these rows of the matrix."""
     if isinstance(inputs.matrix, Int8Matrix):
-        sums = sums * load(inputs.matrix.scales.at[rows], None)[None, :]
+        sums = sums * tile.of_outputs(load(inputs.matrix.scales.at[rows], None))
     if inputs.norm is not None:
-        sums = sums * jax.lax.rsqrt(state.squares / geometry.num_inputs + geometry.norm_eps)[:, None]
+        sums = sums * tile.of_rows(jax.lax.rsqrt(state.squares / geometry.num_inputs + geometry.norm_eps))
     if inputs.bias is not None:
-        sums = sums + load(inputs.bias.at[rows], None).astype(jnp.float32)[None, :]
+        sums = sums + tile.of_outputs(load(inputs.bias.at[rows], None).astype(jnp.float32))
     return sums

@@ -62,22 +62,22 @@ def load_groups(
 
 def apply_group(
     product: Float32[Array, "rows outputs"],
-    inputs: Float32[Array, "rows"],
-    scale: Float16[Array, "outputs"],
-    offset: Float16[Array, "outputs"],
+    x_sums: Float32[Array, "rows 1"],
+    scale: Float16[Array, "1 outputs"],
+    offset: Float16[Array, "1 outputs"],
     dtype: jnp.dtype,
 ) -> Float32[Array, "rows outputs"]:
     """What a group of INT4 adds to the result.
 
     Args:
         product: of x and the numbers.
-        inputs: sums of x over the group.
+        x_sums: sums of x over the group.
         scale, offset: of the group.
         dtype: of x.
     """
     scale = scale.astype(jnp.float32)
     offset = offset.astype(jnp.float32) - _zero(dtype) * scale
-    return product * scale[None, :] + inputs[:, None] * offset[None, :]
+    return product * scale + x_sums * offset
 
 
 def _load_words(words: Ref, rows: Int32[Array, "outputs"], index: Array, run: Run) -> Int32[Array, "outputs words"]:

@@ -110,6 +110,16 @@ class Geometry:
         return tuple(Run(first, length, first // self.group_size) for first in firsts)
 
     @property
+    def outputs_first(self) -> bool:
+        """Whether a program holds its tile as [outputs, rows], the matrix being the left operand of the products.
+
+        So it is with INT4: a thread then has few outputs and many rows, and few scales to load. Not with the others:
+        the left operand of 64 outputs or more goes to Hopper's own instructions, for which INT8 would be copied four
+        bytes at a time.
+        """
+        return self.group_size > 0
+
+    @property
     def groups_per_round(self) -> int:
         """INT4 groups that a round meets."""
         return max(1, PIECE // self.group_size)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Bool, Float, Float32, Int32, Shaped
 
 from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Ref
 
@@ -20,6 +20,8 @@ class Tile:
         output, is_output: columns of the result, likewise.
         matrix_rows: the rows of the matrix that they are made of: with SwiGLU those of the gates, then of the others.
             Past the last output they are its rows again, so that no load needs a mask for them.
+        outputs_first: whether the tile is held as [outputs, rows], see ``Geometry``; what is named "rows outputs"
+            here is then the other way round.
     """
 
     row: Int32[Array, "rows"]
@@ -27,6 +29,7 @@ class Tile:
     output: Int32[Array, "outputs"]
     is_output: Bool[Array, "outputs"]
     matrix_rows: tuple[Int32[Array, "outputs"], ...]
+    outputs_first: bool
 
     @staticmethod
     def of_program(geometry: Geometry) -> "Tile":
@@ -42,7 +45,29 @@ class Tile:
             output=output,
             is_output=output < geometry.num_outputs,
             matrix_rows=(clamped, clamped + geometry.num_outputs) if geometry.swiglu else (clamped,),
+            outputs_first=geometry.outputs_first,
         )
+
+    def zeros(self) -> Float32[Array, "rows outputs"]:
+        """A tile of them."""
+        rows, outputs = len(self.row), len(self.output)
+        return jnp.zeros((outputs, rows) if self.outputs_first else (rows, outputs), jnp.float32)
+
+    def of_rows(self, values: Shaped[Array, "rows"]) -> Shaped[Array, "rows outputs"]:
+        """One value of each row, to go with a tile."""
+        return values[None, :] if self.outputs_first else values[:, None]
+
+    def of_outputs(self, values: Shaped[Array, "outputs"]) -> Shaped[Array, "rows outputs"]:
+        """One value of each output, to go with a tile."""
+        return values[:, None] if self.outputs_first else values[None, :]
+
+    def product(
+        self, x: Float[Array, "rows run"], numbers: Float[Array, "outputs run"]
+    ) -> Float32[Array, "rows outputs"]:
+        """x numbers^T with float32 sums; of float32 it is exact, where the default would round to TF32."""
+        precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
+        operands = (numbers, x) if self.outputs_first else (x, numbers)
+        return plgpu.dot(*operands, trans_b=True, precision=precision)
 
     def load_inputs(self, x: Ref, column: Int32[Array, "run"], geometry: Geometry) -> Float[Array, "rows run"]:
         """These inputs of the tile's rows; 0 past the last row and the last input."""
@@ -63,10 +88,10 @@ class Tile:
         plgpu.store(self._place(ref), values.astype(ref.dtype), mask=self._mask())
 
     def _place(self, ref: Ref) -> Ref:
-        return ref.at[self.row[:, None], self.output[None, :]]
+        return ref.at[self.of_rows(self.row), self.of_outputs(self.output)]
 
     def _mask(self) -> Bool[Array, "rows outputs"]:
-        return self.is_row[:, None] & self.is_output[None, :]
+        return self.of_rows(self.is_row) & self.of_outputs(self.is_output)
 
 
 def load(place: Ref, mask: Array | None) -> jax.Array:
