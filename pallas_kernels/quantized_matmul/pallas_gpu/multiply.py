@@ -22,22 +22,22 @@ class State:
     """What a round of the loop hands to the next.
 
     Attributes:
-        sums: of the products so far, for each of the tile's sets of matrix rows.
+        sums: of the products so far.
         squares: sums of x^2 so far; stays 0 without a norm.
         groups: scales and offsets of the coming round. They are loaded a round ahead: too narrow for the copies that
             bring the matrix, they would each time be waited for.
     """
 
-    sums: tuple[Float32[Array, "rows outputs"], ...]
+    sums: Float32[Array, "rows matrix_rows"]
     squares: Float32[Array, "rows"]
-    groups: tuple[Groups, ...]
+    groups: Groups
 
 
 def multiply(inputs: Inputs, result: Ref, *, geometry: Geometry) -> None:
     """One program: a tile of the result."""
     tile = Tile.of_program(geometry)
     state = State(
-        sums=tuple(tile.zeros() for _ in tile.matrix_rows),
+        sums=tile.zeros(),
         squares=jnp.zeros(geometry.config.block_rows, jnp.float32),
         groups=load_groups(inputs.matrix, tile, jnp.int32(0), geometry),
     )
@@ -48,17 +48,13 @@ def multiply(inputs: Inputs, result: Ref, *, geometry: Geometry) -> None:
 def _round(index: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> State:
     """Add the products of the round's inputs."""
     groups = load_groups(inputs.matrix, tile, jnp.minimum(index + 1, geometry.num_rounds - 1), geometry)
-    numbers = [load_numbers(inputs.matrix, rows, index, inputs.x.dtype, geometry) for rows in tile.matrix_rows]
+    numbers = load_numbers(inputs.matrix, tile, index, inputs.x.dtype, geometry)
     squares, xs = state.squares, []
     for run in geometry.runs:
         x, x_squares = _load_inputs(index, run, inputs, tile, geometry)
         squares = squares + x_squares
         xs.append(x)
-    sums = tuple(
-        _add_round(total, xs, part, part_groups, tile, geometry)
-        for total, part, part_groups in zip(state.sums, numbers, state.groups, strict=True)
-    )
-    return State(sums, squares, groups)
+    return State(_add_products(state, xs, numbers, tile, geometry), squares, groups)
 
 
 def _load_inputs(
@@ -75,45 +71,37 @@ def _load_inputs(
     return (x32 * norm.astype(jnp.float32)[None, :]).astype(x.dtype), jnp.sum(x32 * x32, axis=1)
 
 
-def _add_round(
-    total: Float32[Array, "rows outputs"],
+def _add_products(
+    state: State,
     xs: list[Float[Array, "rows run"]],
-    numbers: list[Float[Array, "outputs run"]],
-    groups: Groups,
+    numbers: list[Float[Array, "matrix_rows run"]],
     tile: Tile,
     geometry: Geometry,
-) -> Float32[Array, "rows outputs"]:
-    """The sums of one set of matrix rows with a round added."""
-    if not groups:
-        return total + tile.product(xs[0], numbers[0])
-    for number, (scale, offset) in enumerate(groups):
+) -> Float32[Array, "rows matrix_rows"]:
+    """The sums with the round's products added."""
+    products = [tile.product(x, part) for x, part in zip(xs, numbers, strict=True)]
+    if not state.groups:
+        return functools.reduce(jnp.add, products, state.sums)
+    sums = state.sums
+    for number, (scale, offset) in enumerate(state.groups):
         runs = [i for i, run in enumerate(geometry.runs) if run.group == number]
-        product = functools.reduce(jnp.add, [tile.product(xs[i], numbers[i]) for i in runs])
+        product = functools.reduce(jnp.add, [products[i] for i in runs])
         x_sums = functools.reduce(jnp.add, [jnp.sum(xs[i].astype(jnp.float32), axis=1) for i in runs])
-        total = total + apply_group(
-            product, tile.of_rows(x_sums), tile.of_outputs(scale), tile.of_outputs(offset), xs[0].dtype
-        )
-    return total
+        scale, offset = tile.of_outputs(scale), tile.of_outputs(offset)
+        sums = sums + apply_group(product, tile.of_rows(x_sums), scale, offset, xs[0].dtype)
+    return sums
 
 
 def _finish(state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> Float32[Array, "rows outputs"]:
     """The tile of the result from the sums of its products."""
-    parts = [
-        _scaled(sums, rows, state, inputs, tile, geometry)
-        for sums, rows in zip(state.sums, tile.matrix_rows, strict=True)
-    ]
-    y = jax.nn.silu(parts[0]) * parts[1] if geometry.swiglu else parts[0]
-    return y if inputs.residual is None else y + tile.load_result(inputs.residual)
-
-
-def _scaled(
-    sums: Float32[Array, "rows outputs"], rows: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geometry
-) -> Float32[Array, "rows outputs"]:
-    """What x W^T + bias is in these rows of the matrix."""
+    y = state.sums
     if isinstance(inputs.matrix, Int8Matrix):
-        sums = sums * tile.of_outputs(load(inputs.matrix.scales.at[rows], None))
+        y = y * tile.of_outputs(load(inputs.matrix.scales.at[tile.matrix_row], None))
     if inputs.norm is not None:
-        sums = sums * tile.of_rows(jax.lax.rsqrt(state.squares / geometry.num_inputs + geometry.norm_eps))
+        y = y * tile.of_rows(jax.lax.rsqrt(state.squares / geometry.num_inputs + geometry.norm_eps))
     if inputs.bias is not None:
-        sums = sums + tile.of_outputs(load(inputs.bias.at[rows], None).astype(jnp.float32))
-    return sums
+        y = y + tile.of_outputs(load(inputs.bias.at[tile.matrix_row], None).astype(jnp.float32))
+    if geometry.swiglu:
+        gates, others = tile.gates_and_others(y)
+        y = jax.nn.silu(gates) * others
+    return y if inputs.residual is None else y + tile.load_result(inputs.residual)

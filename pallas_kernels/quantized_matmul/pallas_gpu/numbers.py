@@ -23,41 +23,30 @@ Groups = tuple[tuple[Float16[Array, "outputs"], Float16[Array, "outputs"]], ...]
 
 
 def load_numbers(
-    matrix: Int8Matrix | Int4Matrix | Ref,
-    rows: Int32[Array, "outputs"],
-    index: Array,
-    dtype: jnp.dtype,
-    geometry: Geometry,
-) -> list[Float[Array, "outputs run"]]:
-    """The numbers of the round ``index`` in these rows of the matrix, for each of its runs."""
+    matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, dtype: jnp.dtype, geometry: Geometry
+) -> list[Float[Array, "matrix_rows run"]]:
+    """The numbers of the round ``index`` in the tile's rows of the matrix, for each of the round's runs."""
     if isinstance(matrix, Int4Matrix):
         return [
             numbers
             for run in geometry.runs[::2]  # a run in the low bits, and the one in the high bits of the same bytes
-            for numbers in _nibbles(_load_words(matrix.words, rows, index, run), dtype)
+            for numbers in _nibbles(_load_words(matrix.words, tile, index, run), dtype)
         ]
     values = matrix.values if isinstance(matrix, Int8Matrix) else matrix
     column = index * geometry.config.block_inputs + jnp.arange(geometry.config.block_inputs, dtype=jnp.int32)
     mask = None
     if geometry.stored_inputs % geometry.config.block_inputs:
-        mask = jnp.broadcast_to((column < geometry.stored_inputs)[None, :], (len(rows), len(column)))
-    return [load(values.at[rows[:, None], column[None, :]], mask).astype(dtype)]
+        mask = jnp.broadcast_to((column < geometry.stored_inputs)[None, :], (len(tile.matrix_row), len(column)))
+    return [load(values.at[tile.matrix_row[:, None], column[None, :]], mask).astype(dtype)]
 
 
-def load_groups(
-    matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, geometry: Geometry
-) -> tuple[Groups, ...]:
-    """The groups of the round ``index``, for each of the tile's sets of rows."""
+def load_groups(matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, geometry: Geometry) -> Groups:
+    """The groups of the round ``index`` in the tile's rows of the matrix."""
     if not isinstance(matrix, Int4Matrix):
-        return tuple(() for _ in tile.matrix_rows)
+        return ()
     first = index * PIECE // geometry.group_size
-    groups = [first + group for group in range(geometry.groups_per_round)]
-    return tuple(
-        tuple(
-            (load(matrix.scales.at[rows, group], None), load(matrix.offsets.at[rows, group], None)) for group in groups
-        )
-        for rows in tile.matrix_rows
-    )
+    places = [(tile.matrix_row, first + group) for group in range(geometry.groups_per_round)]
+    return tuple((load(matrix.scales.at[place], None), load(matrix.offsets.at[place], None)) for place in places)
 
 
 def apply_group(
@@ -80,10 +69,10 @@ def apply_group(
     return product * scale + x_sums * offset
 
 
-def _load_words(words: Ref, rows: Int32[Array, "outputs"], index: Array, run: Run) -> Int32[Array, "outputs words"]:
+def _load_words(words: Ref, tile: Tile, index: Array, run: Run) -> Int32[Array, "outputs words"]:
     first = index * (PIECE // 2 // _BYTES_PER_WORD) + run.first // _BYTES_PER_WORD
     column = first + jnp.arange(run.length // _BYTES_PER_WORD, dtype=jnp.int32)
-    return load(words.at[rows[:, None], column[None, :]], None)
+    return load(words.at[tile.matrix_row[:, None], column[None, :]], None)
 
 
 def _nibbles(

@@ -18,8 +18,8 @@ class Tile:
     Attributes:
         row, is_row: rows of x, up to a power of two.
         output, is_output: columns of the result, likewise.
-        matrix_rows: the rows of the matrix that they are made of: with SwiGLU those of the gates, then of the others.
-            Past the last output they are its rows again, so that no load needs a mask for them.
+        matrix_row: rows of the matrix that the outputs are made of: with SwiGLU gate and other by turns. Past the last
+            output they are its rows again, so that no load needs a mask for them.
         outputs_first: whether the tile is held as [outputs, rows], see ``Geometry``; what is named "rows outputs"
             here is then the other way round.
     """
@@ -28,7 +28,7 @@ class Tile:
     is_row: Bool[Array, "rows"]
     output: Int32[Array, "outputs"]
     is_output: Bool[Array, "outputs"]
-    matrix_rows: tuple[Int32[Array, "outputs"], ...]
+    matrix_row: Int32[Array, "matrix_rows"]
     outputs_first: bool
 
     @staticmethod
@@ -36,21 +36,18 @@ class Tile:
         """The tile of the running program."""
         row = _places(0, geometry.config.block_rows)
         output = _places(1, geometry.config.block_outputs)
-        clamped = output
-        if geometry.num_outputs % geometry.config.block_outputs:
-            clamped = jnp.minimum(output, geometry.num_outputs - 1)
         return Tile(
             row=row,
             is_row=row < geometry.num_rows,
             output=output,
             is_output=output < geometry.num_outputs,
-            matrix_rows=(clamped, clamped + geometry.num_outputs) if geometry.swiglu else (clamped,),
+            matrix_row=_matrix_rows(geometry),
             outputs_first=geometry.outputs_first,
         )
 
-    def zeros(self) -> Float32[Array, "rows outputs"]:
-        """A tile of them."""
-        rows, outputs = len(self.row), len(self.output)
+    def zeros(self) -> Float32[Array, "rows matrix_rows"]:
+        """Sums of products, before the first."""
+        rows, outputs = len(self.row), len(self.matrix_row)
         return jnp.zeros((outputs, rows) if self.outputs_first else (rows, outputs), jnp.float32)
 
     def of_rows(self, values: Shaped[Array, "rows"]) -> Shaped[Array, "rows outputs"]:
@@ -62,12 +59,22 @@ class Tile:
         return values[:, None] if self.outputs_first else values[None, :]
 
     def product(
-        self, x: Float[Array, "rows run"], numbers: Float[Array, "outputs run"]
-    ) -> Float32[Array, "rows outputs"]:
+        self, x: Float[Array, "rows run"], numbers: Float[Array, "matrix_rows run"]
+    ) -> Float32[Array, "rows matrix_rows"]:
         """x numbers^T with float32 sums; of float32 it is exact, where the default would round to TF32."""
         precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
         operands = (numbers, x) if self.outputs_first else (x, numbers)
         return plgpu.dot(*operands, trans_b=True, precision=precision)
+
+    def gates_and_others(
+        self, y: Float32[Array, "rows matrix_rows"]
+    ) -> tuple[Float32[Array, "rows outputs"], Float32[Array, "rows outputs"]]:
+        """The two that each output is made of with SwiGLU. The dialect takes no slices, so each is a sum with zeros."""
+        rows, outputs = len(self.row), len(self.output)
+        pairs = y.reshape((outputs, 2, rows) if self.outputs_first else (rows, outputs, 2))
+        axis = 1 if self.outputs_first else 2
+        is_gate = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, axis) == 0
+        return jnp.sum(jnp.where(is_gate, pairs, 0), axis=axis), jnp.sum(jnp.where(is_gate, 0, pairs), axis=axis)
 
     def load_inputs(self, x: Ref, column: Int32[Array, "run"], geometry: Geometry) -> Float[Array, "rows run"]:
         """These inputs of the tile's rows; 0 past the last row and the last input."""
@@ -97,6 +104,15 @@ class Tile:
 def load(place: Ref, mask: Array | None) -> jax.Array:
     """What lies there; 0 where masked."""
     return plgpu.load(place, mask=mask, other=None if mask is None else 0)
+
+
+def _matrix_rows(geometry: Geometry) -> Int32[Array, "matrix_rows"]:
+    per_output = 2 if geometry.swiglu else 1
+    place = _places(1, geometry.config.block_outputs * per_output)
+    output = place // per_output
+    if geometry.num_outputs % geometry.config.block_outputs:
+        output = jnp.minimum(output, geometry.num_outputs - 1)
+    return output + place % per_output * geometry.num_outputs
 
 
 def _places(axis: int, size: int) -> Int32[Array, "size"]:
