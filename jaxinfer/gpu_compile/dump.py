@@ -11,6 +11,7 @@ from jaxinfer.gpu_compile.hlo import Instruction, Module
 from jaxinfer.gpu_compile.ptxas import assemble, kernel_name
 from jaxinfer.gpu_compile.report import CopyReport, KernelKind, KernelReport
 from jaxinfer.gpu_compile.thunks import Thunk, parse_instruction_names, parse_thunks
+from jaxinfer.gpu_compile.triton_call import TRITON_TARGET, parse_triton_call
 
 _PALLAS_TARGET = "__gpu$xla.gpu.triton"
 _MEMCPY = "kCopy"
@@ -80,6 +81,8 @@ class Dump:
     def _kernel(self, thunk: Thunk, architecture: str) -> KernelReport:
         instruction = self._instruction(thunk)
         launch = thunk.launch
+        if instruction.call_target == TRITON_TARGET:
+            return _triton_kernel(instruction, architecture)
         if launch is None:
             return KernelReport(name=instruction.name, kind=KernelKind.LIBRARY, instruction=instruction.name)
         is_pallas = any(each.call_target == _PALLAS_TARGET for each in self.hlo.body(instruction))
@@ -99,6 +102,19 @@ class Dump:
         if not names:
             raise ValueError(f"XLA's dump does not say what the {thunk.kind} with number {thunk.id} computes")
         return self.hlo[names[0]]
+
+
+def _triton_kernel(instruction: Instruction, architecture: str) -> KernelReport:
+    call = parse_triton_call(instruction.backend_config)
+    return KernelReport(
+        name=call.name,
+        kind=KernelKind.TRITON,
+        instruction=instruction.name,
+        grid=call.grid,
+        threads=(call.num_threads, 1, 1),
+        dynamic_shared_bytes=call.shared_bytes,
+        code=assemble(call.ptx, architecture),
+    )
 
 
 def _read_ptx(folder: Path) -> Mapping[str, str]:

@@ -22,6 +22,7 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 _ARRAY = re.compile(r"\b(?:pred|[a-z]+(?P<bits>\d+)\w*)\[(?P<dims>[\d,]*)\]")
 _OPERAND = re.compile(r"%([^\s,#]+)")
 _CALLS = re.compile(r"\bcalls=%([^\s,]+)")
+_BACKEND_CONFIG = re.compile(r"\bbackend_config=(.*)$")
 _CALL_TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 
 _MOVES = frozenset(
@@ -55,6 +56,7 @@ class Instruction:
         shape: of the result, without the layout: "bf16[10,1024]", "(s32[], bf16[2,3])".
         operands: names of what it reads.
         call_target: of a custom call; else empty.
+        backend_config: what a custom call is told beside its operands, as HLO prints it; else empty.
         calls: the computation that a fusion calls; else empty.
         computation: the computation that it stands in.
         is_root: it yields the result of that computation.
@@ -65,6 +67,7 @@ class Instruction:
     shape: str
     operands: tuple[str, ...]
     call_target: str
+    backend_config: str
     calls: str
     computation: str
     is_root: bool
@@ -145,6 +148,8 @@ def _instructions(text: str) -> Iterator[Instruction]:
                 shape=_LAYOUT.sub("", match["shape"]),
                 operands=tuple(_OPERAND.findall(match["operands"])),
                 call_target=_first(_CALL_TARGET, match["rest"]) if is_custom_call else "",
+                # Of the whole line: what looks like a comment may stand in there.
+                backend_config=_first(_BACKEND_CONFIG, line) if is_custom_call else "",
                 calls=_first(_CALLS, match["rest"]) if match["opcode"] == "fusion" else "",
                 computation=computation,
                 is_root=match["root"] is not None,

@@ -10,6 +10,8 @@ class KernelKind(StrEnum):
 
     PALLAS = "pallas"
     """A ``pallas_call``."""
+    TRITON = "triton"
+    """A kernel written in Triton itself, called through jax_triton."""
     XLA = "xla"
     """A fusion or a GEMM that XLA wrote itself."""
     LIBRARY = "library"

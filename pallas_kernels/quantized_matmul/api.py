@@ -11,6 +11,7 @@ from pallas_kernels.quantized_matmul import xla
 from pallas_kernels.quantized_matmul.checks import check_config, check_operands, check_out_dtype
 from pallas_kernels.quantized_matmul.configs import Config
 from pallas_kernels.quantized_matmul.implementation import Implementation, pick_implementation
+from pallas_kernels.quantized_matmul.jax_triton_gpu import launch as triton_launch
 from pallas_kernels.quantized_matmul.pallas_gpu import launch
 from pallas_kernels.quantized_matmul.weights import Weight
 
@@ -44,7 +45,8 @@ def matmul(
         swiglu: whether the first half of W's rows are gates for its second half: then M = N / 2, and else M = N.
         out_dtype: of the result, float32 or bfloat16; None: that of x.
         implementation: ``xla`` runs anywhere; ``pallas`` is the GPU kernel, interpreted on a CPU (slowly, for tests);
-            None takes the device's, see ``pick_implementation``.
+            ``triton`` is another one for INT4 and bfloat16, on a GPU only, from the extra ``jax-triton``; None
+            takes the device's, see ``pick_implementation``.
         config: tile sizes of the GPU kernel, which ``xla`` does not use; None takes those of the device. Tiles that ask
             for more shared memory than a GPU has fail when the program is compiled for it.
 
@@ -59,8 +61,11 @@ def matmul(
     check_operands(x, weight, norm, bias, residual, swiglu=swiglu)
     check_config(config)
     run: Any = xla.matmul
-    if pick_implementation(implementation) == "pallas":
-        run = partial(launch.matmul, config=config)
+    match pick_implementation(implementation):
+        case "pallas":
+            run = partial(launch.matmul, config=config)
+        case "triton":
+            run = partial(triton_launch.matmul, config=config)
     return run(
         x,
         weight,
