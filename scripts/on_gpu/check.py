@@ -1,0 +1,78 @@
+"""The command line of ``scripts/gpu_check.py``: which parts run, how long, and what came of them.
+
+Nothing here imports jax: the device belongs to the parts.
+"""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from scripts.on_gpu.part import PARTS, Part, named
+from scripts.on_gpu.report import write_report
+from scripts.on_gpu.result import PartResult
+from scripts.on_gpu.settings import Settings
+from scripts.on_gpu.supervise import ROOT, supervise
+
+_LENGTHS = ROOT.parent / "shared" / "data" / "sharegpt_lengths.csv"
+_LEAST_SHARE = 0.5
+"""A part begins only if at least so much of the time that it may take is left."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts one after another; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        parts = list(PARTS) if options.parts is None else named(options.parts)
+    except ValueError as error:
+        parser.error(str(error))
+    signal.signal(signal.SIGTERM, _as_exit)
+    return check(parts, options.out, seconds=options.seconds, tiny=options.tiny, lengths=options.lengths)
+
+
+def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengths: Path | None) -> int:
+    """Run the parts and write the report anew after each.
+
+    Args:
+        parts: in this order.
+        out: a folder, which is made if need be.
+        seconds: for all parts together; what does not fit is reported as not run.
+        tiny, lengths: as in ``Settings``.
+
+    Returns:
+        1 if a part failed or found something wrong, else 0.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    end, results = time.monotonic() + seconds, list[PartResult]()
+    for part in parts:
+        left = min(part.seconds, end - time.monotonic())
+        if left < _LEAST_SHARE * part.seconds:
+            result = PartResult(name=part.name, status="not run", reason="no time was left")
+        else:
+            result = supervise(part, Settings(seconds=left, tiny=tiny, lengths=lengths), out)
+        results.append(result)
+        print(f"{part.name}: {result.status}, {result.seconds:.0f} s", flush=True)
+        write_report(out, results)
+    faults = [result.name for result in results if result.is_fault]
+    if faults:
+        print(f"failed or wrong: {', '.join(faults)}; see {out / 'gpu-check.md'}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Check and time the GPU kernels and the engine on this machine's GPU.")
+    parser.add_argument("--out", type=Path, default=Path("gpu-check"), help="folder for the results")
+    parser.add_argument("--parts", metavar="NAMES", help=f"of: {', '.join(part.name for part in PARTS)}")
+    parser.add_argument("--seconds", type=float, default=450, help="for all parts together")
+    parser.add_argument("--lengths", type=Path, default=_LENGTHS, help="CSV of prompt_tokens,output_tokens")
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes, on a CPU")
+    return parser
+
+
+def _as_exit(number: int, frame: FrameType | None) -> None:
+    """So that a part under way is stopped, and does not hold the device after this process has gone."""
+    sys.exit(128 + number)

@@ -1,0 +1,154 @@
+"""Parts ``model.*``: a whole 7B model of random weights in one format: its decode step, and requests served with it.
+
+Loading and compiling are most of the time here, so each number of rows has exactly the programs that are timed, and all
+are compiled side by side. An engine that a user starts has more of them and the same loop.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from checkpoints import PRESETS
+from checkpoints.random_weights import random_weights
+from jaxinfer import kv_cache
+from jaxinfer.config import EngineConfig, ModelConfig, Quantization
+from jaxinfer.kernel_choice import choose_kernels
+from jaxinfer.model import Decoder
+from jaxinfer.programs import Programs
+from jaxinfer.runner import ModelRunner
+from scripts.on_gpu.compiling import reason
+from scripts.on_gpu.decode_step import decode_step
+from scripts.on_gpu.matrices import num_bytes
+from scripts.on_gpu.part import Row
+from scripts.on_gpu.peaks import peaks_of_this_device
+from scripts.on_gpu.serving import LONGEST_OUTPUT, LONGEST_PROMPT, serve
+from scripts.on_gpu.settings import Settings
+
+_DTYPE = np.dtype(jnp.bfloat16)
+_ROWS = (1, 8, 32, 64, 128)
+_SERVED_ROWS = 64
+"""Requests that run at a time where requests are served."""
+
+_TINY = replace(
+    PRESETS["smollm2-135m"],
+    vocab_size=256,
+    hidden_size=64,
+    intermediate_size=96,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    windows=(None, None),
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model on the device.
+
+    Attributes:
+        decoder: with its weights.
+        weight_format: of the layers' matrices, as in ``matrices.ALL_FORMATS``.
+        step_bytes: bytes of the weights that a decode step reads: of an embedding that is not the head too, it reads
+            a row for each token, which does not count.
+    """
+
+    decoder: Decoder
+    weight_format: str
+    step_bytes: int
+
+    @classmethod
+    def random(cls, weight_format: str, settings: Settings) -> "Model":
+        """The 7B preset with weights of this format, or a tiny model."""
+        config: ModelConfig = _TINY if settings.tiny else PRESETS["mistral-7b-v0.1"]
+        name, _, group = weight_format.partition("/")
+        quantization = None if name == "bfloat16" else Quantization.named(name, int(group) if group else None)
+        weights = dict(random_weights(config, _DTYPE, 0, quantization))
+        read = {name: each for name, each in weights.items() if name != "embedding" or config.tie_embeddings}
+        kernels = choose_kernels("auto", config)
+        return cls(Decoder(config, weights, kernels=kernels), weight_format, num_bytes(read))
+
+
+def rows(settings: Settings, weight_format: str) -> Iterator[Row]:
+    """A row for the decode step of each number of rows, then one for the requests."""
+    peaks = peaks_of_this_device(settings)
+    model = Model.random(weight_format, settings)
+    served = 2 if settings.tiny else _SERVED_ROWS
+    limits = {num_rows: _limits(num_rows, settings) for num_rows in ((2,) if settings.tiny else _ROWS)}
+    chunks = {num_rows: limits[num_rows].max_chunk_tokens if num_rows == served else 0 for num_rows in limits}
+    with ThreadPoolExecutor(len(limits)) as pool:
+        compiling = {b: pool.submit(_compiled, model.decoder, limits[b], chunks[b]) for b in limits}
+    for num_rows, config in limits.items():
+        if settings.seconds_left <= 0:
+            return
+        values = {"weights": weight_format, "B": num_rows}
+        try:
+            runner = _runner(model.decoder, config, compiling[num_rows].result())
+            token_bytes = kv_cache.bytes_per_token(model.decoder.config, _DTYPE)
+            measured = decode_step(runner, config, model.step_bytes, token_bytes, peaks, settings)
+            del runner  # the next one's cache needs the memory
+            yield Row("Decode step", values | measured)
+        except Exception as error:
+            yield _unfit("Decode step", values, error)
+    yield _served_row(model, limits[served], compiling[served], settings)
+
+
+def _served_row(model: Model, config: EngineConfig, compiling: Future[Programs], settings: Settings) -> Row:
+    values = {"weights": model.weight_format, "requests at a time": config.max_num_seqs}
+    if settings.lengths is None or not settings.lengths.is_file():
+        return Row("Requests served", values | {"note": f"there is no file of lengths at {settings.lengths}"})
+    try:
+        runner = _runner(model.decoder, config, compiling.result())
+        return Row("Requests served", values | serve(runner, config, settings.lengths, settings))
+    except Exception as error:
+        return _unfit("Requests served", values, error)
+
+
+def _unfit(table: str, values: dict[str, object], error: Exception) -> Row:
+    """A row without numbers: that the memory is too small is no fault."""
+    fits_not = "RESOURCE_EXHAUSTED" in str(error) or "no room" in str(error)
+    return Row(table, values | {"note": "does not fit" if fits_not else reason(error)}, is_fault=not fits_not)
+
+
+def _limits(num_rows: int, settings: Settings) -> EngineConfig:
+    """Room for the longest prompt and output of every row."""
+    longest = 64 if settings.tiny else LONGEST_PROMPT + LONGEST_OUTPUT
+    config = EngineConfig(
+        max_model_len=longest,
+        max_num_seqs=num_rows,
+        max_chunk_tokens=32 if settings.tiny else 512,
+        num_kv_pages=1,
+    )
+    return replace(config, num_kv_pages=num_rows * config.max_pages_per_seq)
+
+
+def _compiled(decoder: Decoder, config: EngineConfig, chunk: int) -> Programs:
+    """The programs of ``max_num_seqs`` rows, without a chunk and with ``chunk`` tokens. No cache is allocated yet."""
+    programs = Programs(decoder, config, jax.eval_shape(partial(_cache, decoder.config, config)))
+    programs.rows, programs.chunks = (config.max_num_seqs,), tuple(dict.fromkeys((0, chunk)))
+    programs.layouts = {(b, c): programs.layouts[b, c] for b in programs.rows for c in programs.chunks}
+    for _ in programs.compile():
+        pass
+    return programs
+
+
+def _runner(decoder: Decoder, config: EngineConfig, programs: Programs) -> ModelRunner:
+    """With a cache of its own. Its memory is free again once the runner is."""
+    runner = ModelRunner(decoder, config, kv_dtype=_DTYPE)
+    runner.programs = programs
+    return runner
+
+
+def _cache(model: ModelConfig, config: EngineConfig) -> kv_cache.KVCache:
+    return kv_cache.allocate(
+        model,
+        num_pages=config.num_kv_pages,
+        page_size=config.page_size,
+        max_num_seqs=config.max_num_seqs,
+        dtype=_DTYPE,
+    )

@@ -1,0 +1,80 @@
+"""The parts of the check, in the order of their worth, and the rows that they yield."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import Any
+
+from scripts.on_gpu.settings import Settings
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        table: its title; rows of several parts may stand in one table.
+        values: by name of the column: numbers, texts, booleans, or None for what is not known.
+        is_fault: whether the row says that something is wrong, so that the check as a whole fails.
+    """
+
+    table: str
+    values: dict[str, Any]
+    is_fault: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of the check.
+
+    Attributes:
+        name: its name; parts whose names begin alike, up to a point, can be asked for together.
+        function: ``module:function``, a text so that the parent imports no jax and leaves the device to its children.
+        seconds: how long it may take at most.
+        arguments: of the function, after the settings.
+    """
+
+    name: str
+    function: str
+    seconds: float
+    arguments: tuple[str, ...] = ()
+
+    def rows(self, settings: Settings) -> Iterator[Row]:
+        """Measure; each row comes as soon as it is known."""
+        module, _, function = self.function.partition(":")
+        measure: Callable[..., Iterator[Row]] = getattr(import_module(module), function)
+        return measure(settings, *self.arguments)
+
+
+PARTS = (
+    Part(name="versions", function="scripts.on_gpu.versions:rows", seconds=30),
+    Part(name="correctness.attention", function="scripts.on_gpu.attention_correctness:rows", seconds=70),
+    Part(name="correctness.products", function="scripts.on_gpu.product_correctness:rows", seconds=70),
+    Part(name="speed.products", function="scripts.on_gpu.product_speed:rows", seconds=60),
+    Part(name="speed.attention", function="scripts.on_gpu.attention_speed:rows", seconds=40),
+    Part(name="model.bfloat16", function="scripts.on_gpu.model:rows", seconds=80, arguments=("bfloat16",)),
+    Part(name="model.int4", function="scripts.on_gpu.model:rows", seconds=80, arguments=("int4/64",)),
+    Part(name="model.int8", function="scripts.on_gpu.model:rows", seconds=80, arguments=("int8",)),
+    Part(name="pytorch", function="scripts.on_gpu.pytorch:rows", seconds=120),
+)
+
+
+def named(names: str) -> list[Part]:
+    """The parts of a list such as ``versions,speed``, in the order of ``PARTS``.
+
+    Raises:
+        ValueError: a name is that of no part and of no group.
+    """
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if not any(_is_of(part, name) for part in PARTS):
+            raise ValueError(f"no part is named {name!r}; there are {', '.join(part.name for part in PARTS)}")
+    return [part for part in PARTS if any(_is_of(part, name) for name in wanted)]
+
+
+def _is_of(part: Part, name: str) -> bool:
+    return part.name == name or part.name.startswith(f"{name}.")

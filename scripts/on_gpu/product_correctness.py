@@ -1,0 +1,178 @@
+"""Part ``correctness.products``: every format of weights on real shapes, with many rows and few, again and again."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pallas_kernels.quantized_matmul import Weight, matmul
+from scripts.on_gpu.compiling import UNTUNED, Compiled, OutOfTimeError, compile_each, reason
+from scripts.on_gpu.matrices import ALL_FORMATS, draw
+from scripts.on_gpu.part import Row
+from scripts.on_gpu.peaks import peaks_of_this_device
+from scripts.on_gpu.product_reference import on_device, on_host, row_error
+from scripts.on_gpu.products import Product, products_of
+from scripts.on_gpu.settings import Settings
+
+_TABLE = "Correctness: products"
+LIMITS = {"float32": 2e-5, "bfloat16": 2e-2}
+"""By the type of the activations, relative to a row."""
+
+_MODELS = ("mistral-7b-v0.1", "smollm2-135m", "qwen2.5-0.5b", "h2o-danube-1.8b", "stories260k")
+_ROWS = (1, 3, 8, 16, 33, 64, 128, 528)
+_TINY_FORMATS = ("float32", "int8", "int4/64")
+_REPEATS = 100
+_LARGE = 2**25
+"""Numbers of a matrix from which on it is read ``_REPEATS_OF_LARGE`` times."""
+_REPEATS_OF_LARGE = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One program that is compared with the definition.
+
+    Attributes:
+        product: the shape, and what stands around it.
+        weight_format: of the matrix.
+        num_rows: T.
+        dtype: of the activations.
+    """
+
+    product: Product
+    weight_format: str
+    num_rows: int
+    dtype: str
+
+    def draw(self, seed: int) -> Weight:
+        """Its matrix."""
+        return draw(jax.random.key(seed), self.weight_format, self.product.num_outputs, self.product.num_inputs)
+
+    def measure(self, key: jax.Array, weight: Weight) -> jax.Array:
+        """The error for random inputs."""
+        arguments = self.product.operands(key, self.num_rows, jnp.dtype(self.dtype))
+        result = matmul(weight=weight, **arguments, implementation="pallas")
+        return row_error(result, on_device(weight=weight, **arguments))
+
+    def __str__(self) -> str:
+        return f"{self.product.model} {self.product.name}, {self.num_rows} rows"
+
+
+def rows(settings: Settings) -> Iterator[Row]:
+    """A row for each format, and one for how far the definition on the device is from that on the host."""
+    peaks_of_this_device(settings)
+    formats = _TINY_FORMATS if settings.tiny else ALL_FORMATS
+    for weight_format in formats:
+        for dtype, cases in _by_dtype(_cases(weight_format, settings)).items():
+            yield _row(weight_format, dtype, cases, settings)
+    yield from _host_rows(formats, settings)
+
+
+def _cases(weight_format: str, settings: Settings) -> list[Case]:
+    """Each product of each model, the numbers of rows taken in turn; then everything around the product at once."""
+    dtype = "float32" if weight_format == "float32" or settings.tiny else "bfloat16"
+    if settings.tiny:
+        busy = _busy(products_of("stories260k")[1])
+        return [Case(product=busy, weight_format=weight_format, num_rows=3, dtype=dtype)]
+    models = _MODELS[1:] if weight_format == "float32" else _MODELS
+    products = [product for model in models for product in products_of(model)]
+    first = ALL_FORMATS.index(weight_format)  # so that a product does not have one number of rows in all formats
+    num_rows = cycle(_ROWS[first:] + _ROWS[:first])
+    cases = [
+        Case(product=product, weight_format=weight_format, num_rows=t, dtype=dtype)
+        for product, t in zip(products, num_rows, strict=False)
+    ]
+    busy = _busy(products_of("smollm2-135m")[2])
+    cases += [Case(product=busy, weight_format=weight_format, num_rows=t, dtype=dtype) for t in (1, 16, 64, 528)]
+    if weight_format in ("int8", "int4/64"):
+        cases.append(Case(product=busy, weight_format=weight_format, num_rows=16, dtype="float32"))
+    return cases
+
+
+def _busy(product: Product) -> Product:
+    """The product with everything around it."""
+    return replace(product, norm=True, bias=True, residual=True, swiglu=True)
+
+
+def _by_dtype(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    return {dtype: found for dtype in LIMITS if (found := [case for case in cases if case.dtype == dtype])}
+
+
+def _row(weight_format: str, dtype: str, cases: Sequence[Case], settings: Settings) -> Row:
+    """The cases of one format, compiled together; what does not compile or run counts as infinitely wrong."""
+    shapes = {case: jax.eval_shape(partial(case.draw, 0)) for case in cases}
+    key = jax.random.key(0)
+    programs: Mapping[Case, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        case: (case.measure, (key, shapes[case])) for case in cases
+    }
+    errors, faults, launches = dict[Case, float](), list[str](), 0
+    for case, program in compile_each(programs, settings, UNTUNED):
+        try:
+            errors[case], count = _worst(case, program, settings)
+            launches += count
+        except OutOfTimeError:
+            continue
+        except Exception as error:  # of this case; the next one may be right
+            errors[case] = np.inf
+            faults.append(f"{case}: {reason(error)}")
+    worst = max(errors, key=lambda case: errors[case], default=None)
+    ok = worst is not None and errors[worst] <= LIMITS[dtype]
+    values = {
+        "weights": weight_format,
+        "activations": dtype,
+        "cases": len(errors),
+        "not run": len(cases) - len(errors),
+        "launches": launches,
+        "largest error": None if worst is None else errors[worst],
+        "limit": LIMITS[dtype],
+        "ok": ok,
+        "worst case": None if worst is None else str(worst),
+        "faults": "; ".join(faults[:3]) or None,
+    }
+    return Row(_TABLE, values, is_fault=worst is not None and not ok)
+
+
+def _worst(case: Case, program: Compiled | Exception, settings: Settings) -> tuple[float, int]:
+    """The largest error of many random inputs, and how many they were."""
+    if isinstance(program, Exception):
+        raise program
+    if settings.seconds_left <= 0:
+        raise OutOfTimeError
+    size = case.product.num_outputs * case.product.num_inputs
+    repeats = 2 if settings.tiny else _REPEATS_OF_LARGE if size >= _LARGE else _REPEATS
+    weight, largest = case.draw(1), jnp.float32(0)
+    for key in jax.random.split(jax.random.key(2), repeats):
+        largest = jnp.maximum(largest, program(key, weight))
+    return float(largest), repeats
+
+
+def _host_rows(formats: Sequence[str], settings: Settings) -> Iterator[Row]:
+    """The definition on the device against NumPy, so that the two do not rest on the same mistake."""
+    product = _busy(products_of("stories260k" if settings.tiny else "smollm2-135m")[2])
+    arguments = product.operands(jax.random.key(4), 8, jnp.dtype("float32"))
+    arrays = {name: value for name, value in arguments.items() if name not in product.options}
+    define = partial(on_device, **product.options)
+    weights = {each: draw(jax.random.key(3), each, product.num_outputs, product.num_inputs) for each in formats}
+
+    def defined(arrays: dict[str, Any], weight: Weight) -> jax.Array:
+        return define(weight=weight, **arrays)
+
+    programs = {each: (defined, (arrays, weight)) for each, weight in weights.items()}
+    for weight_format, program in compile_each(programs, settings, UNTUNED):
+        if isinstance(program, Exception):
+            raise program
+        expected = jnp.asarray(on_host(arguments, weights[weight_format]), jnp.float32)
+        error = float(row_error(program(arrays, weights[weight_format]), expected))
+        values = {
+            "weights": weight_format,
+            "activations": "the definition itself, against NumPy",
+            "cases": 1,
+            "largest error": error,
+            "limit": LIMITS["float32"],
+            "ok": error <= LIMITS["float32"],
+        }
+        yield Row(_TABLE, values, is_fault=error > LIMITS["float32"])

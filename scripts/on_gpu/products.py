@@ -1,0 +1,90 @@
+"""The matrix products of a decoder layer by name, each with what stands before and after it in the model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.shapes import SHAPES
+
+_HEAD_OUTPUTS = 32000
+"""Vocabulary of the Mistral 7B models; the table of shapes has none, since nothing else in the kernels reads it."""
+
+NORM_EPS = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """One product of a model.
+
+    Attributes:
+        model: name of a shape of ``pallas_kernels.shapes``.
+        name: ``qkv``, ``out``, ``gate_up``, ``down`` or ``head``.
+        num_outputs, num_inputs: N and K of its matrix.
+        norm, bias, residual, swiglu: what ``matmul`` does beside the product.
+    """
+
+    model: str
+    name: str
+    num_outputs: int
+    num_inputs: int
+    norm: bool = False
+    bias: bool = False
+    residual: bool = False
+    swiglu: bool = False
+
+    @property
+    def width(self) -> int:
+        """M, of the result."""
+        return self.num_outputs // 2 if self.swiglu else self.num_outputs
+
+    def operands(self, key: jax.Array, num_rows: int, dtype: jnp.dtype) -> dict[str, Any]:
+        """Random arguments of ``matmul`` but for the weight. The inputs' rows are of different sizes, as a model's."""
+        keys = jax.random.split(key, 5)
+        sizes = jnp.exp(jax.random.normal(keys[1], (num_rows, 1)))
+        drawn = {"x": sizes * jax.random.normal(keys[0], (num_rows, self.num_inputs))}
+        if self.norm:
+            drawn["norm"] = 1 + 0.25 * jax.random.normal(keys[2], (self.num_inputs,))
+        if self.bias:
+            drawn["bias"] = jax.random.normal(keys[3], (self.num_outputs,))
+        if self.residual:
+            drawn["residual"] = jax.random.normal(keys[4], (num_rows, self.width))
+        # The barrier: a compiler may let one reader see the numbers before they are rounded.
+        arrays = jax.lax.optimization_barrier({name: array.astype(dtype) for name, array in drawn.items()})
+        return arrays | self.options
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of ``matmul`` that are no arrays."""
+        return {"swiglu": self.swiglu} | ({"norm_eps": NORM_EPS} if self.norm else {})
+
+
+def products_of(model: str) -> tuple[Product, ...]:
+    """The four of a layer, and the head of the 7B models."""
+    shape = SHAPES[model]
+    hidden, heads_dim = shape.hidden_size, shape.num_heads * shape.head_dim
+    qkv = heads_dim + 2 * shape.num_kv_heads * shape.head_dim
+    layer = (
+        Product(
+            model=model,
+            name="qkv",
+            num_outputs=qkv,
+            num_inputs=hidden,
+            norm=True,
+            bias=model.startswith("qwen2"),
+        ),
+        Product(model=model, name="out", num_outputs=hidden, num_inputs=heads_dim, residual=True),
+        Product(
+            model=model,
+            name="gate_up",
+            num_outputs=2 * shape.intermediate_size,
+            num_inputs=hidden,
+            norm=True,
+            swiglu=True,
+        ),
+        Product(model=model, name="down", num_outputs=hidden, num_inputs=shape.intermediate_size, residual=True),
+    )
+    if not model.startswith("mistral-7b"):
+        return layer
+    return (*layer, Product(model=model, name="head", num_outputs=_HEAD_OUTPUTS, num_inputs=hidden))

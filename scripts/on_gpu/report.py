@@ -1,0 +1,59 @@
+"""The results of all parts in two files: JSON for machines, Markdown for people."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.on_gpu.result import PartResult, save
+
+
+def write_report(out: Path, results: Sequence[PartResult]) -> None:
+    """Write ``gpu-check.json`` and ``gpu-check.md`` into the folder ``out``."""
+    save(out / "gpu-check.json", [result.as_json() for result in results])
+    (out / "gpu-check.md").write_text(as_markdown(results), encoding="utf-8")
+
+
+def as_markdown(results: Sequence[PartResult]) -> str:
+    """The parts, each table of their rows, and at the end why parts failed."""
+    rows = [row for result in results for row in result.rows]
+    sections = ["# What was measured on a GPU", _table(_overview(result) for result in results)]
+    for title in dict.fromkeys(row.table for row in rows):
+        sections += [f"## {title}", _table(row.values for row in rows if row.table == title)]
+    for result in results:
+        if result.reason is not None and result.status != "not run":
+            sections += [f"## Why {result.name} {result.status}", f"```text\n{result.reason}\n```"]
+    return "\n\n".join(sections) + "\n"
+
+
+def _overview(result: PartResult) -> dict[str, Any]:
+    return {"part": result.name, "status": result.status, "rows": len(result.rows), "s": round(result.seconds)}
+
+
+def _table(rows: Iterable[dict[str, Any]]) -> str:
+    """A column for every name that one of the rows has, in the order of their appearance."""
+    lines = list(rows)
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    cells = [[_cell(line.get(name)) for name in columns] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, ["---"] * len(columns), *cells])
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "NO"
+        case float():
+            return _number(value)
+    return str(value).replace("|", "/").replace("\n", " ")
+
+
+def _number(value: float) -> str:
+    """Three digits that count, and never an exponent where a person would write none."""
+    if 1e-3 <= abs(value) < 1e15:
+        return f"{value:,.{max(0, 2 - _exponent(value))}f}"
+    return f"{value:.3g}"
+
+
+def _exponent(value: float) -> int:
+    return int(f"{value:.2e}".partition("e")[2])

@@ -1,0 +1,58 @@
+"""What became of a part, as JSON on the disk: the child writes it row by row, the parent reads what it left."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from scripts.on_gpu.part import Row
+
+Status = Literal["running", "ok", "wrong", "failed", "timed out", "not run"]
+"""``wrong``: it ran, and a row says that something is wrong. ``failed``: it broke off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartResult:
+    """What became of a part.
+
+    Attributes:
+        name: of the part.
+        status: how it ended.
+        seconds: that it took.
+        rows: what it measured until then.
+        reason: why it did not end well; None where it did.
+    """
+
+    name: str
+    status: Status
+    seconds: float = 0.0
+    rows: tuple[Row, ...] = ()
+    reason: str | None = None
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the check as a whole fails for it. A part for which no time was left is none."""
+        return self.status not in ("ok", "not run")
+
+    def with_row(self, row: Row, seconds: float) -> "PartResult":
+        """The result with one row more."""
+        return replace(self, rows=(*self.rows, row), seconds=seconds)
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as a JSON object."""
+        return asdict(self)
+
+
+def save(path: Path, content: Any) -> None:
+    """Write JSON so that a reader, or a sudden end, finds the old file or the new one, and never a half."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def read(path: Path, name: str) -> PartResult:
+    """What the part ``name`` left at ``path``: one without rows where it left nothing."""
+    if not path.is_file():
+        return PartResult(name=name, status="running")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return PartResult(**content | {"rows": tuple(Row(**row) for row in content["rows"])})

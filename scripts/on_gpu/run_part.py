@@ -1,0 +1,45 @@
+"""One part in this process: every row is written as soon as it is known. The parent starts this as a module."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from scripts.on_gpu.part import Part
+from scripts.on_gpu.result import PartResult, save
+from scripts.on_gpu.settings import Settings
+
+
+def run_part(part: Part, settings: Settings, path: Path) -> PartResult:
+    """Measure the part, and keep at ``path`` what is known so far.
+
+    Raises:
+        Exception: whatever the part raises; the rows before it are at ``path``.
+    """
+    begin, result = time.monotonic(), PartResult(name=part.name, status="running")
+    save(path, result.as_json())
+    for row in part.rows(settings):
+        result = result.with_row(row, time.monotonic() - begin)
+        save(path, result.as_json())
+    status = "wrong" if any(row.is_fault for row in result.rows) else "ok"
+    result = PartResult(name=part.name, status=status, seconds=time.monotonic() - begin, rows=result.rows)
+    save(path, result.as_json())
+    return result
+
+
+def main() -> None:
+    """Run the part that the parent describes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", help="the fields of a Part as JSON")
+    parser.add_argument("path", type=Path, help="where the rows go")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--lengths", type=Path)
+    arguments = parser.parse_args()
+    fields = json.loads(arguments.part)
+    part = Part(**fields | {"arguments": tuple(fields["arguments"])})
+    settings = Settings(seconds=part.seconds, tiny=arguments.tiny, lengths=arguments.lengths)
+    run_part(part, settings, arguments.path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Parts that end in every way in which a part can end. They import nothing that takes long."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+from scripts.on_gpu.part import Row
+from scripts.on_gpu.settings import Settings
+
+
+def good(settings: Settings, *arguments: str) -> Iterator[Row]:
+    yield Row("Numbers", {"name": "first", "us": 12.345, "arguments": " ".join(arguments)})
+    yield Row("Numbers", {"name": "second", "share": None, "tiny": settings.tiny})
+
+
+def wrong(settings: Settings) -> Iterator[Row]:
+    yield Row("Numbers", {"name": "wrong", "ok": False}, is_fault=True)
+    yield Row("Numbers", {"name": "after it"})
+
+
+def crash(settings: Settings) -> Iterator[Row]:
+    yield Row("Numbers", {"name": "before the crash"})
+    raise RuntimeError("the device is on fire")
+
+
+def die(settings: Settings) -> Iterator[Row]:
+    yield Row("Numbers", {"name": "before the end"})
+    print("last words", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hang(settings: Settings) -> Iterator[Row]:
+    yield Row("Numbers", {"name": "before the hang"})
+    print("waiting", file=sys.stderr, flush=True)
+    time.sleep(600)

@@ -1,0 +1,88 @@
+"""The comparisons of the check for the day with a GPU find what is wrong. Here the kernels are the portable versions,
+and what a wrong one computes is made from what they do.
+"""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels.paged_attention import LayerCache, decode_attention, paged_attention
+from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, matmul
+from scripts.on_gpu import attention_correctness, product_correctness
+from scripts.on_gpu.product_reference import row_error
+from scripts.on_gpu.sequences import head_error
+from scripts.on_gpu.settings import Settings
+
+TINY = Settings(seconds=600, tiny=True)
+
+
+def test_faults_of_attention_are_found(monkeypatch: pytest.MonkeyPatch):
+    """Each launch has a fault of its own, so that one program shows them all."""
+
+    def decode(*arguments, implementation, config, **options):
+        attended, cache, arrivals = decode_attention(*arguments, implementation="xla", **options)
+        match config and config.combine:
+            case "last_split":  # a share of one head is lost
+                return attended.at[0, 0].multiply(0.9), cache, arrivals
+            case "second_kernel":  # a token of another row is written
+                pages = cache.pages.at[3, 5].add(jnp.where(jnp.isnan(cache.pages[3, 5]), 0, 1))
+                return attended, LayerCache(pages.at[3, 5].set(jnp.nan_to_num(pages[3, 5])), None), arrivals
+        return attended, cache, arrivals.at[0, 0].set(1)  # a counter is left
+
+    def chunk(*arguments, implementation, config, **options):
+        attended = paged_attention(*arguments, implementation="xla", **options)
+        return attended.at[:-1].set(attended[1:]) if is_last_split(config) else attended  # queries are off by one
+
+    monkeypatch.setattr(attention_correctness, "decode_attention", decode)
+    monkeypatch.setattr(attention_correctness, "paged_attention", chunk)
+    decoded, chunked = attention_correctness.rows(TINY)
+    for row in (decoded, chunked):
+        assert row.is_fault and row.values["ok"] is False
+        assert row.values["last_split"] > 0.01 and row.values["between the two"] > 0.01
+    assert decoded.values["rule or table"] == np.inf
+    assert decoded.values["second_kernel"] > 0.01
+    assert chunked.values["rule or table"] < 2e-5 and chunked.values["second_kernel"] < 2e-5
+
+
+def is_last_split(config) -> bool:
+    return config is not None and config.combine == "last_split"
+
+
+def test_what_a_product_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch):
+    """One part for each format, so that one run shows them all."""
+
+    def multiply(weight, implementation, **arguments):
+        dropped = {Int8Weight: "bias", Int4Weight: "norm"}.get(type(weight), "residual")
+        return matmul(weight=weight, **arguments | {dropped: None}, implementation="xla")
+
+    monkeypatch.setattr(product_correctness, "matmul", multiply)
+    of_kernels, of_definition = np.split(np.array(list(product_correctness.rows(TINY))), 2)
+    assert all(row.is_fault and row.values["largest error"] > 0.01 for row in of_kernels)
+    assert not any(row.is_fault for row in of_definition)
+
+
+def test_a_kernel_that_does_not_run_is_a_fault_with_its_reason(monkeypatch: pytest.MonkeyPatch):
+    def refuse(**arguments):
+        raise NotImplementedError("too large")
+
+    monkeypatch.setattr(product_correctness, "matmul", refuse)
+    row = next(product_correctness.rows(TINY))
+    assert row.is_fault and "too large" in row.values["faults"]
+
+
+def test_one_wrong_output_of_a_wide_row_counts():
+    expected = jnp.asarray(np.random.default_rng(0).standard_normal((3, 1000)), jnp.float32)
+    error = partial(row_error, expected=expected)
+    assert error(expected) == 0
+    assert error(expected.at[1, 700].add(1)) == pytest.approx(1 / 8, rel=0.1)
+    assert error(expected.at[2, 999].set(jnp.nan)) == np.inf
+
+
+def test_heads_where_nan_or_zeros_are_expected():
+    expected = jnp.ones((4, 8)).at[0].set(jnp.nan).at[1].set(0)
+    assert head_error(expected, expected) == 0
+    assert head_error(expected.at[0].set(1), expected) == np.inf
+    assert head_error(expected.at[1, 3].set(1e-6), expected) == np.inf
+    assert head_error(expected.at[2].set(1.1), expected) == pytest.approx(0.1, rel=1e-3)
