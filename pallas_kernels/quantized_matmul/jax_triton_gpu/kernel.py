@@ -62,6 +62,8 @@ def int4_matmul(
     With ``swiglu`` a tile of ``block_outputs`` rows of the matrix is half gates, half what they gate.
     """
     num_pieces: tl.constexpr = (num_inputs + _PIECE - 1) // _PIECE
+    # Whether the last round has columns that x does not.
+    cut_short: tl.constexpr = num_pieces % block_pieces != 0 or num_pieces * _PIECE != num_inputs
     # Bytes that are loaded together: of one group in their low halves and of one in their high halves.
     section: tl.constexpr = group_size if group_size < _HALF else _HALF
     num_sections: tl.constexpr = _HALF // section
@@ -79,8 +81,8 @@ def int4_matmul(
             packed = _load(address, pieces < num_pieces, num_pieces % block_pieces != 0)
             low, high, ones = _take_apart(packed, assembly)
             column = pieces * _PIECE + byte
-            x_low, squares = _inputs(x, norm, squares, rows, column, num_rows, num_inputs, block_pieces)
-            x_high, squares = _inputs(x, norm, squares, rows, column + _HALF, num_rows, num_inputs, block_pieces)
+            x_low, squares = _inputs(x, norm, squares, rows, column, num_rows, num_inputs, cut_short)
+            x_high, squares = _inputs(x, norm, squares, rows, column + _HALF, num_rows, num_inputs, cut_short)
             if group_size > _HALF:
                 s = scale[0]
                 sums += tl.dot(high, x_high, tl.dot(low, x_low)) * s
@@ -178,20 +180,17 @@ def _take_apart(packed, assembly: tl.constexpr):
 
 
 @triton.jit
-def _inputs(
-    x, norm, squares, rows, column, num_rows: tl.constexpr, num_inputs: tl.constexpr, block_pieces: tl.constexpr
-):
+def _inputs(x, norm, squares, rows, column, num_rows: tl.constexpr, num_inputs: tl.constexpr, cut_short: tl.constexpr):
     """x, with the norm's weight, [S, columns, rows]; and the sums of squares so far, [S, rows, columns / 4]."""
     inside = rows[None, :, None] < num_rows
-    padded: tl.constexpr = num_inputs % (block_pieces * _PIECE) != 0
-    if padded:
+    if cut_short:
         inside &= column < num_inputs
     read = tl.load(x + rows[None, :, None] * num_inputs + column, mask=inside, other=0)
     if norm is not None:
         wide = read.to(tl.float32)
         # Four that one thread has: fewer sums to keep than of each column, and nothing to exchange.
         squares += tl.sum(tl.reshape(wide * wide, (wide.shape[0], wide.shape[1], wide.shape[2] // 4, 4)), 3)
-        factor = _load(norm + column, column < num_inputs, padded)
+        factor = _load(norm + column, column < num_inputs, cut_short)
         read = (wide * factor.to(tl.float32)).to(tl.bfloat16)
     return tl.permute(read, (0, 2, 1)), squares
 

@@ -5,6 +5,7 @@ missing is said then.
 """
 
 from importlib.util import find_spec
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from pallas_kernels.quantized_matmul.weights import PIECE, Int4Weight, Weight
 from pallas_kernels.tuned import round_up
 
 _MAX_INT32 = 2**31 - 1
-_DEFAULT = Config(block_rows=16, block_outputs=32, num_warps=4, num_stages=4)
+DEFAULT = Config(block_rows=16, block_outputs=32, num_warps=4, num_stages=4)
 """Not timed on any device. More rows than 16 in a tile would need more registers than there are."""
 _OPTIONS = {"ptx_version": 84, "enable_fp_fusion": True, "maxnreg": 168}
 """PTX of the oldest version that has what the kernel uses: left alone, Triton writes for its own assembler, which is
@@ -60,12 +61,9 @@ def matmul(
 
     from pallas_kernels.quantized_matmul.jax_triton_gpu.kernel import int4_matmul
 
-    config = config or _DEFAULT
-    num_outputs, num_inputs = weight.shape
-    num_columns = num_outputs // 2 if swiglu else num_outputs
-    # Eight rows are the fewest of a tensor core's product; more would be computed for nothing.
-    block_rows = max(8, min(config.block_rows, round_up(len(x))))
-    width = config.block_outputs // 2 if swiglu else config.block_outputs
+    config = config or DEFAULT
+    grid, keywords = cut(len(x), weight, norm_eps=norm_eps, swiglu=swiglu, config=config)
+    num_columns = weight.shape[0] // 2 if swiglu else weight.shape[0]
     return jax_triton.triton_call(
         x,
         weight.values,
@@ -76,23 +74,36 @@ def matmul(
         residual,
         kernel=int4_matmul,
         out_type=jax.ShapeDtypeStruct((len(x), num_columns), out_dtype),
-        grid=(-(-len(x) // block_rows), -(-num_columns // width)),
+        grid=grid,
         name="int4_matmul",
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         backend_options=_OPTIONS,
-        num_rows=len(x),
-        num_outputs=num_outputs,
-        num_inputs=num_inputs,
-        group_size=weight.group_size,
-        norm_eps=norm_eps,
-        swiglu=swiglu,
-        block_rows=block_rows,
-        block_outputs=config.block_outputs,
-        block_pieces=config.num_warps,
-        stages=config.num_stages,
         assembly=True,
+        **keywords,
     )
+
+
+def cut(
+    num_rows: int, weight: Int4Weight, *, norm_eps: float, swiglu: bool, config: Config
+) -> tuple[tuple[int, int], dict[str, Any]]:
+    """The kernel's grid, (tiles of rows, tiles of columns), and its keywords but ``assembly``."""
+    num_outputs, num_inputs = weight.shape
+    # Eight rows are the fewest of a tensor core's product; more would be computed for nothing.
+    block_rows = max(8, min(config.block_rows, round_up(num_rows)))
+    keywords = {
+        "num_rows": num_rows,
+        "num_outputs": num_outputs,
+        "num_inputs": num_inputs,
+        "group_size": weight.group_size,
+        "norm_eps": norm_eps,
+        "swiglu": swiglu,
+        "block_rows": block_rows,
+        "block_outputs": config.block_outputs,
+        "block_pieces": config.num_warps,
+        "stages": config.num_stages,
+    }
+    return (-(-num_rows // block_rows), -(-num_outputs // config.block_outputs)), keywords
 
 
 def _why_not_these(x: Array, weight: Int4Weight, config: Config | None) -> str | None:
