@@ -125,7 +125,7 @@ class Programs:
         self.forward[b, c] = forward.lower(*arguments).compile()
 
     def _compile_sample(self, draw: Draw, b: int) -> None:
-        layout = self.layouts[b, 0]
+        layout = self._layout(b, 0)
 
         def sample(
             logits: Float[Array, "B V"], last_tokens: Int32[Array, "slots"], packed: Int32[Array, "size"]
@@ -152,7 +152,7 @@ class Programs:
         return jax.ShapeDtypeStruct((self._config.max_num_seqs + 1,), jnp.int32)
 
     def _packed_shape(self, b: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((self.layouts[b, 0].size,), jnp.int32)
+        return jax.ShapeDtypeStruct((self._layout(b, 0).size,), jnp.int32)
 
     def _layout(self, b: int, c: int) -> StepLayout:
         config = self._config

@@ -54,8 +54,17 @@ def engine(
 def keep_few_programs(runner: ModelRunner) -> None:
     """Leave only the programs of the most rows, without a chunk and with the longest: interpreted kernels compile
     slowly."""
+    _keep(runner, (runner.programs.chunks[0], runner.programs.chunks[-1]))
+
+
+def keep_one_program(runner: ModelRunner) -> None:
+    """Leave only the program of the most rows and the longest chunk, which then runs for decode rows alone too."""
+    _keep(runner, runner.programs.chunks[-1:])
+
+
+def _keep(runner: ModelRunner, chunks: tuple[int, ...]) -> None:
     programs = runner.programs
-    programs.rows, programs.chunks = programs.rows[-1:], (programs.chunks[0], programs.chunks[-1])
+    programs.rows, programs.chunks = programs.rows[-1:], chunks
     shapes = [(b, c) for b in programs.rows for c in programs.chunks]
     programs.layouts = {shape: programs.layouts[shape] for shape in shapes}
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from checkpoints import locate
+from jaxinfer.config import Quantization
 from jaxinfer.engine import Engine
 from jaxinfer.llm import LLM
 from jaxinfer.loading import build_engine, open_model
-from tests.engines import count_mixed_steps, decoder, finish, greedy, keep_few_programs
+from tests.engines import count_mixed_steps, decoder, finish, greedy, keep_few_programs, keep_one_program
 from tests.reference import load_reference
 from tests.scoring import log_softmax, prefill_logits
 
@@ -33,10 +34,14 @@ GPU_KERNEL_LIMITS = {"max_num_seqs": 2, "max_chunk_tokens": 32, "max_model_len":
 """Small, since the interpreter copies whole arrays: two requests at a time, prompts read in blocks of 16."""
 
 
-def on_gpu_kernels(model: str | Path) -> Engine:
-    """An engine on the GPU kernels, interpreted."""
-    engine, runner = build_engine(open_model(model), kernels="pallas", **GPU_KERNEL_LIMITS)
-    keep_few_programs(runner)
+def small_engine(model: str | Path, kernels: str = "pallas", quantization: Quantization | None = None) -> Engine:
+    """An engine on the GPU kernels, interpreted, or on the portable ones, with few programs.
+
+    A large model has one, since to compile an interpreted one takes as long as all tokens do.
+    """
+    loaded = open_model(model)
+    engine, runner = build_engine(loaded, kernels=kernels, quantization=quantization, **GPU_KERNEL_LIMITS)
+    keep_few_programs(runner) if loaded.config.num_layers < 10 else keep_one_program(runner)
     runner.warm_up()
     return engine
 
@@ -53,7 +58,7 @@ def greedy_ids(engine: Engine, prompts: list[list[int]], num_tokens: list[int]) 
 
 def test_stories260k_writes_its_story_on_gpu_kernels(shared_data: Path) -> None:
     """From the start, and going on from several places in it: the ids that llama2.c draws."""
-    engine = on_gpu_kernels(shared_data / "stories260K-hf")
+    engine = small_engine(shared_data / "stories260K-hf")
     story = [1, *load_reference("stories260K").arrays["greedy_ids"].tolist()]
     lengths, num_tokens = [1, 39, 17, 33], [20, 8, 12, 16]
     ids = greedy_ids(engine, [story[:length] for length in lengths], num_tokens)
@@ -95,12 +100,23 @@ def test_smollm2_writes_what_transformers_writes(smollm2: LLM) -> None:
 
 
 @needs_smollm2
-def test_smollm2_writes_on_gpu_kernels_what_it_writes_on_the_portable_ones(smollm2: LLM) -> None:
+@pytest.mark.parametrize(
+    "quantization",
+    [
+        pytest.param(None, marks=pytest.mark.slow, id="float32"),
+        pytest.param(Quantization(bits=8), id="int8"),
+        pytest.param(Quantization(bits=4, group_size=64), id="int4"),
+    ],
+)
+def test_smollm2_writes_on_gpu_kernels_what_it_writes_on_the_portable_ones(quantization: Quantization | None) -> None:
     prompts = [prompt["token_ids"][:40] for prompt in load_reference("smollm2").info["prompts"]]
-    num_tokens = [8, 5, 6, 4]
-    expected = greedy_ids(smollm2.engine, prompts, num_tokens)
     assert max(map(len, prompts)) > 16, "every prompt fits into one block"
-    assert greedy_ids(on_gpu_kernels("smollm2-135m"), prompts, num_tokens) == expected
+    num_tokens = [8, 5, 6, 4]
+    portable, on_gpu_kernels = (
+        greedy_ids(small_engine("smollm2-135m", kernels, quantization), prompts, num_tokens)
+        for kernels in ("xla", "pallas")
+    )
+    assert on_gpu_kernels == portable
 
 
 @needs_smollm2
