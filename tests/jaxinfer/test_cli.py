@@ -119,6 +119,17 @@ def test_gpu_kernels_interpreted_write_the_same_text_and_a_warning(shared_data):
     assert result.stderr.startswith("warning: kernels is 'pallas' on a cpu: the GPU kernels are interpreted")
 
 
+@pytest.mark.parametrize("quantization", [["int8"], ["int4", "--group-size", "32"]], ids=" ".join)
+def test_a_story_in_fewer_bits_begins_as_it_did(shared_data, quantization):
+    model = ["--model", shared_data / "stories260K-hf", "--max-num-seqs", "1", "--max-model-len", "64"]
+    options = [*model, *GREEDY, "--quantization", *quantization, "--max-tokens", "16"]
+    result = jaxinfer("generate", *options, "--prompt", LINES[0])
+    assert result.exit_code == 0, result.stderr
+    text = LINES[0] + result.stdout.removesuffix("\n")
+    assert (shared_data / "stories260K-greedy-200.txt").read_text().startswith(text[: len(LINES[0]) + 12])
+    assert len(text) > len(LINES[0]) + 16
+
+
 # ---- how answers are written -----------------------------------------------------------------------------------------
 
 START, FIRST, END = 100.0, 100.5, 102.5
@@ -212,6 +223,9 @@ def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
         (["--model", "no/such/model.gguf"], "'no/such/model.gguf'"),
         (["--load-format", "warm"], "'warm'"),
         (["--kernels", "triton"], "kernels is 'triton'; it must be 'auto', 'xla' or 'pallas'"),
+        (["--quantization", "int3"], "quantization is 'int3'; it must be 'int8' or 'int4'"),
+        (["--quantization", "int4", "--group-size", "48"], "group_size is 48; it must be 32, 64, 128, or None"),
+        (["--group-size", "64"], "group_size is 64, and only quantization 'int4' has groups"),
         (["--chat", "--token-ids"], "--token-ids"),
         (["--system", "Be brief."], "--system"),
         (["--prompts-file", "-"], "--prompts-file"),

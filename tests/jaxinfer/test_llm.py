@@ -236,9 +236,28 @@ def test_a_preset_with_random_weights_takes_ids_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "dtype"), [({"quantization": "int8"}, "int8"), ({"quantization": "int4"}, "uint8")]
+)
+def test_random_weights_and_read_ones_are_quantized_alike(
+    shared_data: Path, options: dict[str, str], dtype: str
+) -> None:
+    """The four matrices of each layer, and nothing else."""
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
+    for model, load_format in (("smollm2-135m", "random"), (shared_data / "stories260K-hf", "auto")):
+        llm = LLM(model, load_format=load_format, **options, **limits)
+        weights = llm.engine._runner.programs.weights
+        matrices = [weight for weight in weights if weight.dtype == dtype]
+        assert len(matrices) == 4 * llm.model_config.num_layers
+        [output] = llm.generate({"prompt_token_ids": [1, 2, 3]}, greedy(4))
+        assert len(output.outputs[0].token_ids) == 4
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"dtype": "float16"}, "dtype is 'float16'"),
+        ({"quantization": "awq"}, "quantization is 'awq'"),
+        ({"quantization": "int4", "group_size": 16}, "group_size is 16"),
         ({"max_model_len": 513}, "max_model_len is 513; this model takes at most 512"),
         ({"max_model_len": 0}, "max_model_len is 0"),
         ({"num_kv_pages": 0}, "num_kv_pages is 0"),
