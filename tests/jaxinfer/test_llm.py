@@ -236,20 +236,20 @@ def test_a_preset_with_random_weights_takes_ids_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "dtype"), [({"quantization": "int8"}, "int8"), ({"quantization": "int4"}, "uint8")]
+    ("model", "load_format", "quantization", "dtype"),
+    [("stories260K-hf", "auto", "int8", "int8"), ("smollm2-135m", "random", "int4", "uint8")],
 )
-def test_random_weights_and_read_ones_are_quantized_alike(
-    shared_data: Path, options: dict[str, str], dtype: str
+def test_weights_read_or_drawn_are_quantized(
+    shared_data: Path, model: str, load_format: str, quantization: str, dtype: str
 ) -> None:
-    """The four matrices of each layer, and nothing else."""
+    """The four matrices of each layer."""
     limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
-    for model, load_format in (("smollm2-135m", "random"), (shared_data / "stories260K-hf", "auto")):
-        llm = LLM(model, load_format=load_format, **options, **limits)
-        weights = llm.engine._runner.programs.weights
-        matrices = [weight for weight in weights if weight.dtype == dtype]
-        assert len(matrices) == 4 * llm.model_config.num_layers
-        [output] = llm.generate({"prompt_token_ids": [1, 2, 3]}, greedy(4))
-        assert len(output.outputs[0].token_ids) == 4
+    name = model if load_format == "random" else shared_data / model
+    llm = LLM(name, load_format=load_format, quantization=quantization, **limits)
+    matrices = [weight for weight in llm.engine._runner.programs.weights if weight.dtype == dtype]
+    assert len(matrices) == 4 * llm.model_config.num_layers
+    [output] = llm.generate({"prompt_token_ids": [1, 2, 3]}, greedy(4))
+    assert len(output.outputs[0].token_ids) == 4
 
 
 @pytest.mark.parametrize(
