@@ -225,9 +225,10 @@ def test_an_interrupt_loses_nothing(llm: LLM, monkeypatch: pytest.MonkeyPatch) -
     assert text + "".join(output.outputs[0].delta for output in stream) == expected
 
 
-def test_a_preset_with_random_weights_takes_ids_only() -> None:
+def test_a_preset_with_random_weights_in_int4_takes_ids_only() -> None:
     limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
-    llm = LLM("smollm2-135m", load_format="random", **limits)
+    llm = LLM("smollm2-135m", load_format="random", quantization="int4", **limits)
+    assert num_of_dtype(llm, "uint8") == 4 * llm.model_config.num_layers
     [output] = llm.generate({"prompt_token_ids": [1, 2, 3]}, greedy(4))
     assert len(output.outputs[0].token_ids) == 4
     assert output.outputs[0].text == ""
@@ -235,21 +236,14 @@ def test_a_preset_with_random_weights_takes_ids_only() -> None:
         llm.generate("text", greedy(1))
 
 
-@pytest.mark.parametrize(
-    ("model", "load_format", "quantization", "dtype"),
-    [("stories260K-hf", "auto", "int8", "int8"), ("smollm2-135m", "random", "int4", "uint8")],
-)
-def test_weights_read_or_drawn_are_quantized(
-    shared_data: Path, model: str, load_format: str, quantization: str, dtype: str
-) -> None:
-    """The four matrices of each layer."""
+def test_a_model_in_int8_holds_the_matrices_of_its_layers_in_it(shared_data: Path) -> None:
     limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
-    name = model if load_format == "random" else shared_data / model
-    llm = LLM(name, load_format=load_format, quantization=quantization, **limits)
-    matrices = [weight for weight in llm.engine._runner.programs.weights if weight.dtype == dtype]
-    assert len(matrices) == 4 * llm.model_config.num_layers
-    [output] = llm.generate({"prompt_token_ids": [1, 2, 3]}, greedy(4))
-    assert len(output.outputs[0].token_ids) == 4
+    llm = LLM(shared_data / "stories260K-hf", quantization="int8", **limits)
+    assert num_of_dtype(llm, "int8") == 4 * llm.model_config.num_layers
+
+
+def num_of_dtype(llm: LLM, dtype: str) -> int:
+    return sum(weight.dtype == dtype for weight in llm.engine._runner.programs.weights)
 
 
 @pytest.mark.parametrize(
