@@ -15,6 +15,23 @@ _TUNED = Path(__file__).with_name("tuned")
 
 _TILE_SIZES = (16, 32, 64, 128, 256)
 
+_MOST_FUSED_ROWS = 64
+"""Rows up to which the kernel runs. Of more, XLA tries its GEMMs out on the device, and converts INT8 inside them."""
+
+_MOST_FUSED_INT4_ROWS = 256
+"""The same of INT4, which XLA first writes to memory as bfloat16: a weight then moves 4.6 bytes instead of 0.6.
+
+The kernel takes each weight apart once for each tile of 32 rows, in some 9 instructions of a thread. An H100 moves
+3.3e12 bytes and issues 3e13 such instructions a second, so that the two ways are even at (4.6 / 3.3) / (9 / 30) = 4.6
+tiles and what the GEMM itself takes: some 200 rows. They are at some 300 rows on an A100, and on an A10 at many more.
+"""
+
+_BYTES_IN_FLIGHT = 32 * 1024
+"""Of the matrix on one multiprocessor: bandwidth times latency, 25 bytes a nanosecond on an H100 times about 1 us."""
+
+_SHARED_BYTES = 96 * 1024
+"""Of a block, below the 99 KB of an A10."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
@@ -48,6 +65,16 @@ class Problem:
         check_count("group_size", self.group_size, least=0)
         check_one_of("swiglu", self.swiglu, (False, True))
         check_one_of("dtype", self.dtype, FLOATS)
+
+    @property
+    def bytes_per_weight(self) -> float:
+        """Of the matrix in memory, without scales."""
+        return {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.5}[self.weight]
+
+    @property
+    def matrix_rows_per_output(self) -> int:
+        """Rows of the matrix that a column of the result is made of."""
+        return 2 if self.swiglu else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,5 +121,66 @@ def find_config(problem: Problem, device: Device, tuned: Path = _TUNED) -> Confi
 
 
 def _heuristic(problem: Problem, device: Device) -> Config:
-    """Not timed on any device."""
-    return Config(block_rows=max(16, min(64, round_up(problem.num_rows))))
+    """Tiles that keep to the limits of ``docs/gpu-static.md`` on all targets: no spilled register, and the shared
+    memory of the smallest. None of it was timed.
+    """
+    most_fused_rows = _MOST_FUSED_INT4_ROWS if problem.weight == "int4" else _MOST_FUSED_ROWS
+    if problem.num_rows > most_fused_rows:
+        return Config(block_rows=64, method="library")
+    if problem.dtype == "float32":
+        # The products are exact, without tensor cores, and for comparisons only.
+        return Config(
+            block_rows=16,
+            block_outputs=32 // problem.matrix_rows_per_output,
+            block_inputs=128 if problem.weight == "int4" else 32,
+            num_stages=2,
+        )
+    is_int4 = problem.weight == "int4"
+    block_rows = max(16, min(32 if is_int4 else 64, round_up(problem.num_rows)))
+    block_inputs = 128 if is_int4 or (problem.weight == "int8" and block_rows == 16) else 64
+    matrix_rows = _matrix_rows(problem, block_rows, device)
+    # With 8 warps a small tile of x would come in copies of less than 16 bytes.
+    wants_8_warps = matrix_rows == 128 and not is_int4 and block_rows * block_inputs >= 2048
+    return Config(
+        block_rows=block_rows,
+        block_outputs=matrix_rows // problem.matrix_rows_per_output,
+        block_inputs=block_inputs,
+        num_warps=8 if wants_8_warps else 4,
+        num_stages=_num_stages(problem, block_rows, matrix_rows, block_inputs, device),
+    )
+
+
+def _matrix_rows(problem: Problem, block_rows: int, device: Device) -> int:
+    """Rows of the matrix of a tile: those with which the busiest multiprocessor has least to do.
+
+    A program's work grows with them, and with what it does to its tile of x whatever their number: load it, norm it,
+    sum it up. By the instructions of the compiled kernels and by the bytes of both, the latter is worth about so many
+    rows of the matrix as the rows of x are bytes wide at the width of a weight. Of two that are even the narrower: more
+    multiprocessors load at a time.
+    """
+    x_rows = int(block_rows * 2 / problem.bytes_per_weight)
+
+    def work(matrix_rows: int) -> int:
+        programs = _num_programs(problem, block_rows, matrix_rows)
+        return -(-programs // device.num_cores) * (matrix_rows + x_rows)
+
+    few_registers = problem.weight == "int4" and block_rows == 16
+    return min((32, 64) if few_registers else (32, 64, 128), key=work)
+
+
+def _num_programs(problem: Problem, block_rows: int, matrix_rows: int) -> int:
+    return -(-problem.num_rows // block_rows) * -(-problem.num_outputs // matrix_rows)
+
+
+def _num_stages(problem: Problem, block_rows: int, matrix_rows: int, block_inputs: int, device: Device) -> int:
+    """So many that a multiprocessor has ``_BYTES_IN_FLIGHT`` of the matrix under way, as far as shared memory goes.
+
+    One stage of them is the round that is computed. Beside the stages converted numbers may lie there: those of a run
+    of INT4, and those of INT8 where Hopper's own instructions, from 64 rows on, read them from there.
+    """
+    matrix_bytes = int(matrix_rows * block_inputs * problem.bytes_per_weight)
+    x_bytes = block_rows * block_inputs * 2
+    programs_per_core = max(1, _num_programs(problem, block_rows, matrix_rows) // device.num_cores)
+    wanted = 1 + -(-_BYTES_IN_FLIGHT // (matrix_bytes * programs_per_core))
+    room = (_SHARED_BYTES - matrix_rows * 64 * 2) // (matrix_bytes + x_bytes)
+    return min(max(3, wanted), room, 8)

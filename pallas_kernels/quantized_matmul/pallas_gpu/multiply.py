@@ -23,7 +23,7 @@ class State:
 
     Attributes:
         sums: of the products so far.
-        squares: sums of x^2 so far; stays 0 without a norm.
+        squares: sums of x^2 so far. Without a norm nothing uses them, and the compiler leaves them out.
         groups: scales and offsets of the coming round. They are loaded a round ahead: too narrow for the copies that
             bring the matrix, they would each time be waited for.
     """
@@ -47,49 +47,40 @@ def multiply(inputs: Inputs, result: Ref, *, geometry: Geometry) -> None:
 
 def _round(index: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> State:
     """Add the products of the round's inputs."""
-    groups = load_groups(inputs.matrix, tile, jnp.minimum(index + 1, geometry.num_rounds - 1), geometry)
-    numbers = load_numbers(inputs.matrix, tile, index, inputs.x.dtype, geometry)
-    squares, xs = state.squares, []
-    for run in geometry.runs:
-        x, x_squares = _load_inputs(index, run, inputs, tile, geometry)
-        squares = squares + x_squares
-        xs.append(x)
-    return State(_add_products(state, xs, numbers, tile, geometry), squares, groups)
+    sums, squares = state.sums, []
+    for number in range(max(1, len(state.groups))):
+        products, x_sums = [], []
+        for run in (run for run in geometry.runs if run.group == number):
+            x, x_squares = _load_inputs(index, run, inputs, tile, geometry)
+            numbers = load_numbers(inputs.matrix, tile, index, run, x.dtype, geometry)
+            products.append(tile.product(x, numbers))
+            x_sums.append(jnp.sum(x.astype(jnp.float32), axis=1))
+            squares.append(x_squares)
+        product = functools.reduce(jnp.add, products)
+        if state.groups:
+            scale, offset = (tile.of_outputs(each) for each in state.groups[number])
+            x_sum = tile.of_rows(functools.reduce(jnp.add, x_sums))
+            product = apply_group(product, x_sum, scale, offset, inputs.x.dtype)
+        sums = sums + product
+    return State(
+        sums=sums,
+        squares=state.squares + jnp.sum(functools.reduce(jnp.add, squares), axis=1),
+        groups=load_groups(inputs.matrix, tile, jnp.minimum(index + 1, geometry.num_rounds - 1), geometry),
+    )
 
 
 def _load_inputs(
     index: Array, run: Run, inputs: Inputs, tile: Tile, geometry: Geometry
-) -> tuple[Float[Array, "rows run"], Float32[Array, "rows"] | float]:
-    """x of a run, with a norm times its weight; and the sums of its squares, 0 without one."""
+) -> tuple[Float[Array, "rows run"], Float32[Array, "rows run"]]:
+    """x of a run, with a norm times its weight; and the squares of x, which only a norm uses."""
     column = index * geometry.config.block_inputs + run.first + jnp.arange(run.length, dtype=jnp.int32)
     x = tile.load_inputs(inputs.x, column, geometry)
-    if inputs.norm is None:
-        return x, 0.0
-    is_cut = geometry.num_inputs % geometry.config.block_inputs
-    norm = load(inputs.norm.at[column], column < geometry.num_inputs if is_cut else None)
     x32 = x.astype(jnp.float32)
-    return (x32 * norm.astype(jnp.float32)[None, :]).astype(x.dtype), jnp.sum(x32 * x32, axis=1)
-
-
-def _add_products(
-    state: State,
-    xs: list[Float[Array, "rows run"]],
-    numbers: list[Float[Array, "matrix_rows run"]],
-    tile: Tile,
-    geometry: Geometry,
-) -> Float32[Array, "rows matrix_rows"]:
-    """The sums with the round's products added."""
-    products = [tile.product(x, part) for x, part in zip(xs, numbers, strict=True)]
-    if not state.groups:
-        return functools.reduce(jnp.add, products, state.sums)
-    sums = state.sums
-    for number, (scale, offset) in enumerate(state.groups):
-        runs = [i for i, run in enumerate(geometry.runs) if run.group == number]
-        product = functools.reduce(jnp.add, [products[i] for i in runs])
-        x_sums = functools.reduce(jnp.add, [jnp.sum(xs[i].astype(jnp.float32), axis=1) for i in runs])
-        scale, offset = tile.of_outputs(scale), tile.of_outputs(offset)
-        sums = sums + apply_group(product, tile.of_rows(x_sums), scale, offset, xs[0].dtype)
-    return sums
+    if inputs.norm is not None:
+        is_cut = geometry.num_inputs % geometry.config.block_inputs
+        norm = load(inputs.norm.at[column], column < geometry.num_inputs if is_cut else None)
+        x = (x32 * norm.astype(jnp.float32)[None, :]).astype(x.dtype)
+    return x, x32 * x32
 
 
 def _finish(state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> Float32[Array, "rows outputs"]:

@@ -8,7 +8,7 @@ above it, q is the bfloat16 128 + q; no further instruction makes a number of it
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Float16, Float32, Int32
+from jaxtyping import Array, Float, Float16, Float32, Int32, Shaped
 
 from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Int4Matrix, Int8Matrix, Ref, Run
 from pallas_kernels.quantized_matmul.pallas_gpu.tile import Tile, load
@@ -23,21 +23,19 @@ Groups = tuple[tuple[Float16[Array, "outputs"], Float16[Array, "outputs"]], ...]
 
 
 def load_numbers(
-    matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, dtype: jnp.dtype, geometry: Geometry
-) -> list[Float[Array, "matrix_rows run"]]:
-    """The numbers of the round ``index`` in the tile's rows of the matrix, for each of the round's runs."""
+    matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, run: Run, dtype: jnp.dtype, geometry: Geometry
+) -> Float[Array, "matrix_rows run"]:
+    """The numbers of a run of the round ``index`` in the tile's rows of the matrix; those of INT4 plus ``_zero``."""
     if isinstance(matrix, Int4Matrix):
-        return [
-            numbers
-            for run in geometry.runs[::2]  # a run in the low bits, and the one in the high bits of the same bytes
-            for numbers in _nibbles(_load_words(matrix.words, tile, index, run), dtype)
-        ]
+        first = run.first % (PIECE // 2) // _BYTES_PER_WORD
+        words = _load(
+            matrix.words, tile, index * (PIECE // 2 // _BYTES_PER_WORD) + first, run.length // _BYTES_PER_WORD
+        )
+        # The high bits of the words that the run before has loaded: the compiler takes the two loads for one.
+        return _nibbles(words if run.first < PIECE // 2 else jax.lax.shift_right_logical(words, 4), dtype)
     values = matrix.values if isinstance(matrix, Int8Matrix) else matrix
-    column = index * geometry.config.block_inputs + jnp.arange(geometry.config.block_inputs, dtype=jnp.int32)
-    mask = None
-    if geometry.stored_inputs % geometry.config.block_inputs:
-        mask = jnp.broadcast_to((column < geometry.stored_inputs)[None, :], (len(tile.matrix_row), len(column)))
-    return [load(values.at[tile.matrix_row[:, None], column[None, :]], mask).astype(dtype)]
+    end = geometry.stored_inputs if geometry.stored_inputs % run.length else None
+    return _load(values, tile, index * run.length, run.length, end).astype(dtype)
 
 
 def load_groups(matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, geometry: Geometry) -> Groups:
@@ -69,37 +67,31 @@ def apply_group(
     return product * scale + x_sums * offset
 
 
-def _load_words(words: Ref, tile: Tile, index: Array, run: Run) -> Int32[Array, "outputs words"]:
-    first = index * (PIECE // 2 // _BYTES_PER_WORD) + run.first // _BYTES_PER_WORD
-    column = first + jnp.arange(run.length // _BYTES_PER_WORD, dtype=jnp.int32)
-    return load(words.at[tile.matrix_row[:, None], column[None, :]], None)
+def _load(
+    matrix: Ref, tile: Tile, first: Array, length: int, end: int | None = None
+) -> Shaped[Array, "matrix_rows columns"]:
+    """Columns of the tile's rows of the matrix; 0 from ``end`` on."""
+    column = first + jnp.arange(length, dtype=jnp.int32)
+    shape = (len(tile.matrix_row), length)
+    mask = None if end is None else jnp.broadcast_to((column < end)[None, :], shape)
+    return load(matrix.at[tile.matrix_row[:, None], column[None, :]], mask)
 
 
-def _nibbles(
-    words: Int32[Array, "outputs words"], dtype: jnp.dtype
-) -> tuple[Float[Array, "outputs run"], Float[Array, "outputs run"]]:
-    """The numbers in the low bits and in the high bits of the words' bytes, each plus ``_zero``."""
-    first, second = _spread(words), _spread(jax.lax.shift_right_logical(words, 16))
-    return _in_order(first, second, dtype), _in_order(first >> 4, second >> 4, dtype)
+def _nibbles(words: Int32[Array, "matrix_rows words"], dtype: jnp.dtype) -> Float[Array, "matrix_rows run"]:
+    """The numbers in the low bits of the words' bytes, in order, each plus ``_zero``. The dialect stacks two arrays
+    along a new last axis, and nothing else.
+    """
+    numbers = [_two_numbers(_spread(half), dtype) for half in (words, jax.lax.shift_right_logical(words, 16))]
+    even, odd = (jnp.stack(pair, axis=-1) for pair in zip(*numbers, strict=True))
+    return jnp.stack([even, odd], axis=-1).reshape(len(words), -1)
 
 
-def _spread(words: Int32[Array, "outputs words"]) -> Int32[Array, "outputs words"]:
+def _spread(words: Int32[Array, "matrix_rows words"]) -> Int32[Array, "matrix_rows words"]:
     """The lower two bytes 16 bits apart."""
     return (words & 0xFF) | ((words & 0xFF00) << 8)
 
 
-def _in_order(
-    first: Int32[Array, "outputs words"], second: Int32[Array, "outputs words"], dtype: jnp.dtype
-) -> Float[Array, "outputs run"]:
-    """The two numbers of each of the first words, then the two of the second, by turns. The dialect stacks two arrays
-    along a new last axis, and nothing else.
-    """
-    numbers = _two_numbers(first, dtype), _two_numbers(second, dtype)
-    even, odd = (jnp.stack([of_first, of_second], axis=-1) for of_first, of_second in zip(*numbers, strict=True))
-    return jnp.stack([even, odd], axis=-1).reshape(len(first), -1)
-
-
-def _two_numbers(words: Int32[Array, "outputs words"], dtype: jnp.dtype) -> tuple[Array, Array]:
+def _two_numbers(words: Int32[Array, "matrix_rows words"], dtype: jnp.dtype) -> tuple[Array, Array]:
     """The numbers in bits 0 to 3 and in bits 16 to 19, each plus ``_zero``."""
     words = words & _TWO_NIBBLES
     if dtype == jnp.float32:
