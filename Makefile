@@ -61,8 +61,9 @@ test-oldest-jax: $(VENV_OLDEST)/.installed  ## run the tests with the oldest jax
 test-gpu-compile: $(VENV_GPU)/.installed  ## compile for GPUs that are not there and look at the result
 	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m pytest $(or $(ARGS),tests/gpu_compile)
 
-gpu-static: $(VENV_GPU)/.installed  ## write the tables of docs/gpu-static.md anew
+gpu-static: $(VENV_GPU)/.installed $(VENV_OLDEST)/.installed  ## write the tables of docs/gpu-static.md anew
 	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m scripts.gpu_static
+	JAX_PLATFORMS=cpu $(VENV_OLDEST)/bin/python -m scripts.gpu_static.triton_matmul
 
 lint: venv  ## check style, format and types
 	$(BIN)/ruff check

@@ -4,7 +4,9 @@ beartype alone would refuse ``temperature=0`` where a float is declared, and wou
 must answer it with a ValueError. So a function keeps only the annotations in which an array with a shape appears.
 """
 
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Annotated, Any, TypeAliasType, get_args
 
 import jax
@@ -15,12 +17,24 @@ from jaxtyping import AbstractArray, install_import_hook
 
 PACKAGES = ["jaxinfer", "pallas_kernels", "checkpoints"]
 
+_UNCHECKED = ("pallas_kernels.quantized_matmul.jax_triton_gpu.kernel",)
+"""Triton compiles the functions as they are written, so nothing may be wrapped around them."""
+
 _NO_ARRAY = Annotated[Any, Is[lambda part: not isinstance(part, jax.Array | np.ndarray)]]
 
 
 def install() -> None:
     """Check every function and dataclass of the project that is imported from now on."""
     install_import_hook(PACKAGES, f"{__name__}.check_shapes")
+    sys.meta_path.insert(0, _AsWritten)
+
+
+class _AsWritten:
+    """Finds the modules that stay unchecked, before the hook does."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path) if name in _UNCHECKED else None
 
 
 def check_shapes[**P, R](function: Callable[P, R]) -> Callable[P, R]:

@@ -31,15 +31,19 @@ def compile_everywhere(program: Program) -> Reports:
 
 def launch_table(rows: Iterable[tuple[Launch, Reports]]) -> str:
     """The table of single launches."""
-    return _table(
+    return markdown_table(
         "launch | heads | cache | note | registers | shared KB | kernels | temporary KB",
         [
             [
                 launch.label,
-                _each(reports, lambda report: max(kernel.code.registers for kernel in report.kernels if kernel.code)),
-                _each(reports, lambda report: round(max(kernel.shared_bytes for kernel in report.kernels) / 1024)),
-                _each(reports, lambda report: len(report.kernels)),
-                _each(reports, lambda report: round(report.temporary_bytes / 1024)),
+                each_target(
+                    reports, lambda report: max(kernel.code.registers for kernel in report.kernels if kernel.code)
+                ),
+                each_target(
+                    reports, lambda report: round(max(kernel.shared_bytes for kernel in report.kernels) / 1024)
+                ),
+                each_target(reports, lambda report: len(report.kernels)),
+                each_target(reports, lambda report: round(report.temporary_bytes / 1024)),
             ]
             for launch, reports in rows
         ],
@@ -48,31 +52,33 @@ def launch_table(rows: Iterable[tuple[Launch, Reports]]) -> str:
 
 def step_table(rows: Iterable[tuple[Step, Reports]]) -> str:
     """The table of whole forward programs."""
-    return _table(
+    return markdown_table(
         "program | weights | implementation | kernels | of them ours | command buffers | launches outside | copied KB"
         " | temporary MB",
         [
             [
                 step.label,
-                _each(reports, lambda report: len(report.kernels)),
-                _each(reports, lambda report: sum(kernel.kind == "pallas" for kernel in report.kernels)),
-                _each(reports, lambda report: report.num_command_buffers),
-                _each(reports, lambda report: report.num_outside_command_buffers),
-                _each(reports, lambda report: round(sum(copy.num_bytes for copy in report.copies) / 1024)),
-                _each(reports, lambda report: round(report.temporary_bytes / 2**20, 1)),
+                each_target(reports, lambda report: len(report.kernels)),
+                each_target(reports, lambda report: sum(kernel.kind == "pallas" for kernel in report.kernels)),
+                each_target(reports, lambda report: report.num_command_buffers),
+                each_target(reports, lambda report: report.num_outside_command_buffers),
+                each_target(reports, lambda report: round(sum(copy.num_bytes for copy in report.copies) / 1024)),
+                each_target(reports, lambda report: round(report.temporary_bytes / 2**20, 1)),
             ]
             for step, reports in rows
         ],
     )
 
 
-def _table(header: str, rows: Iterable[list[str]]) -> str:
+def markdown_table(header: str, rows: Iterable[list[str]]) -> str:
+    """A table; columns of the header are separated by "|", and a cell may hold several of them likewise."""
     columns = header.count("|") + 1
     lines = [f"| {header} |", "|---" * columns + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def _each(reports: Reports, number: Callable[[ProgramReport], float]) -> str:
+def each_target(reports: Reports, number: Callable[[ProgramReport], float]) -> str:
+    """A number of each target's report, "1 / 2 / 3"; once where all are equal."""
     numbers = [number(reports[name]) for name in TARGET_NAMES]
     return str(numbers[0]) if len(set(numbers)) == 1 else " / ".join(map(str, numbers))
 
