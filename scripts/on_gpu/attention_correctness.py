@@ -19,6 +19,7 @@ from pallas_kernels.paged_attention.configs import Combine
 from pallas_kernels.rotary import rotate
 from pallas_kernels.shapes import SHAPES
 from scripts.on_gpu.compiling import UNTUNED, Compiled, OutOfTimeError, compile_each, reason
+from scripts.on_gpu.keys import random_key
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import peaks_of_this_device
 from scripts.on_gpu.product_correctness import LIMITS
@@ -144,7 +145,7 @@ def rows(settings: Settings) -> Iterator[Row]:
     """A row for each case."""
     peaks_of_this_device(settings)
     cases = _tiny_cases() if settings.tiny else _cases()
-    programs = {case: (case.measure, (jax.random.key(0),)) for case in cases}
+    programs = {case: (case.measure, (random_key(0),)) for case in cases}
     for case, program in compile_each(programs, settings, UNTUNED):
         try:
             yield _row(case, program, settings)
@@ -213,7 +214,7 @@ def _worst(program: Compiled | Exception, settings: Settings) -> tuple[dict[str,
     repeats, at_a_time = (2, 2) if settings.tiny else (_REPEATS, _REPEATS_AT_A_TIME)
     begin, worst, done = time.monotonic(), dict[str, float](), 0
     while done < repeats and time.monotonic() - begin < _SECONDS_OF_A_CASE:
-        errors = [program(jax.random.key(seed)) for seed in range(done, done + at_a_time)]
+        errors = [program(random_key(seed)) for seed in range(done, done + at_a_time)]
         worst = {name: max(worst.get(name, 0), *(float(error[name]) for error in errors)) for name in _COMPARED}
         done += at_a_time
     return worst, done

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from pallas_kernels.paged_attention import Config, Implementation, LayerCache, decode_attention, paged_attention
 from pallas_kernels.shapes import SHAPES
 from scripts.on_gpu.compiling import Compiled, OutOfTimeError, compile_each, reason
+from scripts.on_gpu.keys import random_key
 from scripts.on_gpu.matrices import num_bytes
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import Peaks, peaks_of_this_device
@@ -84,14 +85,14 @@ class Launch:
         """Tokens, what is handed from launch to launch, the caches, and the tables."""
         shape, num_tokens = SHAPES[self.model], self.num_blocks * self.block_q
         num_heads = shape.num_heads + (2 * shape.num_kv_heads if self.block_q == 1 else 0)
-        tokens = jax.random.normal(jax.random.key(0), (num_tokens, num_heads, shape.head_dim), _DTYPE)
+        tokens = jax.random.normal(random_key(0), (num_tokens, num_heads, shape.head_dim), _DTYPE)
         handed = jnp.zeros((self.num_blocks, shape.num_kv_heads), jnp.int32)
         if self.block_q > 1:
             tokens = tokens.reshape(self.num_blocks, self.block_q, *tokens.shape[1:])
             handed = jnp.zeros((num_tokens, shape.num_heads, shape.head_dim), _DTYPE)
         draw = jax.jit(self.cache)
-        caches = [draw(key) for key in jax.random.split(jax.random.key(1), num_caches)]
-        pages = 1 + jax.random.permutation(jax.random.key(2), self.num_rows * self.pages_per_row).astype(jnp.int32)
+        caches = [draw(key) for key in jax.random.split(random_key(1), num_caches)]
+        pages = 1 + jax.random.permutation(random_key(2), self.num_rows * self.pages_per_row).astype(jnp.int32)
         tables = (pages.reshape(self.num_rows, -1), jnp.zeros(self.num_rows, jnp.int32))
         return tokens, handed, caches, tables
 
@@ -126,7 +127,7 @@ class Launch:
 def bytes_of_launch(launch: Launch) -> int:
     """What it reads and writes at least."""
     shape = SHAPES[launch.model]
-    cache = jax.eval_shape(launch.cache, jax.random.key(0))
+    cache = jax.eval_shape(launch.cache, random_key(0))
     held = num_bytes(cache) * launch.num_rows * launch.context // (cache.pages.shape[0] * PAGE_SIZE)
     heads = 2 * shape.num_heads + (4 * shape.num_kv_heads if launch.block_q == 1 else 0)
     return held + launch.num_blocks * launch.block_q * heads * shape.head_dim * _DTYPE.itemsize

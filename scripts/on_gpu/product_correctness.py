@@ -1,6 +1,6 @@
 """Part ``correctness.products``: every format of weights on real shapes, with many rows and few, again and again."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
@@ -12,6 +12,7 @@ import numpy as np
 
 from pallas_kernels.quantized_matmul import Weight, matmul
 from scripts.on_gpu.compiling import UNTUNED, Compiled, OutOfTimeError, compile_each, reason
+from scripts.on_gpu.keys import random_key
 from scripts.on_gpu.matrices import ALL_FORMATS, draw
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import peaks_of_this_device
@@ -48,13 +49,12 @@ class Case:
     num_rows: int
     dtype: str
 
-    def draw(self, seed: int) -> Weight:
-        """Its matrix."""
-        return draw(jax.random.key(seed), self.weight_format, self.product.num_outputs, self.product.num_inputs)
-
-    def measure(self, key: jax.Array, weight: Weight) -> jax.Array:
-        """The error for random inputs."""
-        arguments = self.product.operands(key, self.num_rows, jnp.dtype(self.dtype))
+    def measure(self, key: jax.Array) -> jax.Array:
+        """The error for a random matrix and random inputs."""
+        weight_key, operands_key = jax.random.split(key)
+        drawn = draw(weight_key, self.weight_format, self.product.num_outputs, self.product.num_inputs)
+        weight = jax.lax.optimization_barrier(drawn)  # as in Product.operands
+        arguments = self.product.operands(operands_key, self.num_rows, jnp.dtype(self.dtype))
         result = matmul(weight=weight, **arguments, implementation="pallas")
         return row_error(result, on_device(weight=weight, **arguments))
 
@@ -104,11 +104,7 @@ def _by_dtype(cases: Sequence[Case]) -> dict[str, list[Case]]:
 
 def _row(weight_format: str, dtype: str, cases: Sequence[Case], settings: Settings) -> Row:
     """The cases of one format, compiled together; what does not compile or run counts as infinitely wrong."""
-    shapes = {case: jax.eval_shape(partial(case.draw, 0)) for case in cases}
-    key = jax.random.key(0)
-    programs: Mapping[Case, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-        case: (case.measure, (key, shapes[case])) for case in cases
-    }
+    programs = {case: (case.measure, (random_key(0),)) for case in cases}
     errors, faults, launches = dict[Case, float](), list[str](), 0
     for case, program in compile_each(programs, settings, UNTUNED):
         try:
@@ -144,19 +140,17 @@ def _worst(case: Case, program: Compiled | Exception, settings: Settings) -> tup
         raise OutOfTimeError
     size = case.product.num_outputs * case.product.num_inputs
     repeats = 2 if settings.tiny else _REPEATS_OF_LARGE if size >= _LARGE else _REPEATS
-    weight, largest = case.draw(1), jnp.float32(0)
-    for key in jax.random.split(jax.random.key(2), repeats):
-        largest = jnp.maximum(largest, program(key, weight))
-    return float(largest), repeats
+    errors = [program(random_key(seed)) for seed in range(repeats)]
+    return max(map(float, errors)), repeats
 
 
 def _host_rows(formats: Sequence[str], settings: Settings) -> Iterator[Row]:
     """The definition on the device against NumPy, so that the two do not rest on the same mistake."""
     product = _busy(products_of("stories260k" if settings.tiny else "smollm2-135m")[2])
-    arguments = product.operands(jax.random.key(4), 8, jnp.dtype("float32"))
+    arguments = product.operands(random_key(4), 8, jnp.dtype("float32"))
     arrays = {name: value for name, value in arguments.items() if name not in product.options}
     define = partial(on_device, **product.options)
-    weights = {each: draw(jax.random.key(3), each, product.num_outputs, product.num_inputs) for each in formats}
+    weights = {each: draw(random_key(3), each, product.num_outputs, product.num_inputs) for each in formats}
 
     def defined(arrays: dict[str, Any], weight: Weight) -> jax.Array:
         return define(weight=weight, **arrays)

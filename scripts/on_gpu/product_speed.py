@@ -3,15 +3,18 @@
 Each launch adds the result of the one before it: so they follow each other, as in a model, and none can be left out.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pallas_kernels.quantized_matmul import Config, Implementation, Weight, matmul
 from scripts.on_gpu.compiling import Compiled, OutOfTimeError, compile_each, reason
+from scripts.on_gpu.keys import random_key
 from scripts.on_gpu.matrices import FORMATS, draw, num_bytes
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import Peaks, peaks_of_this_device
@@ -21,51 +24,65 @@ from scripts.on_gpu.timing import num_launches, seconds_of
 
 _TABLE = "Speed: products"
 _ROWS = (1, 16, 64, 528)
+_IMPLEMENTATIONS: tuple[Implementation, ...] = ("pallas", "xla")
 _DTYPE = jnp.dtype(jnp.bfloat16)
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What the launches of one program read, a list of one element for each; the same for every implementation.
+    """What the launches of one program read: arrays, or their shapes. It is the same for every implementation.
 
     Attributes:
-        arrays: activations and norms.
-        weights: the matrices.
+        arrays: for each launch its activations and its norm.
+        weights: for each launch its matrix.
         first: what the first launch adds, [T, M].
     """
 
     arrays: list[dict[str, Any]]
     weights: list[Weight]
-    first: jax.Array
+    first: Any
+
+    @classmethod
+    def shapes(
+        cls, product: Product, weight_format: str, num_rows: int, peaks: Peaks, settings: Settings
+    ) -> "Operands":
+        """As many launches as are needed so that no matrix is in the L2 cache when it is read."""
+        draw_one = partial(draw, random_key(0), weight_format, product.num_outputs, product.num_inputs)
+        weight = jax.eval_shape(draw_one)
+        plain = replace(product, residual=False)
+        drawn = jax.eval_shape(lambda key: plain.operands(key, num_rows, _DTYPE), random_key(0))
+        arrays = {name: array for name, array in drawn.items() if name not in product.options}
+        count = num_launches(num_bytes(weight), peaks.cache_bytes, settings)
+        return cls([arrays] * count, [weight] * count, jax.ShapeDtypeStruct((num_rows, product.width), _DTYPE))
+
+    def filled(self, weights: list[Weight]) -> "Operands":
+        """With these matrices and, as the same numbers for each launch but in arrays of their own, the rest."""
+        rng = np.random.default_rng(0)  # of the host: a program for each shape would have to be compiled
+        numbers = {name: rng.standard_normal(array.shape, np.float32) for name, array in self.arrays[0].items()}
+        arrays = [{name: jax.device_put(x.astype(_DTYPE)) for name, x in numbers.items()} for _ in weights]
+        return Operands(arrays, weights, jax.device_put(np.zeros(self.first.shape, _DTYPE)))
 
     @property
     def bytes_of_launch(self) -> int:
         """What one launch reads and writes at least."""
         return num_bytes((self.arrays[0], self.weights[0])) + 2 * num_bytes(self.first)
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Of a ``program``."""
+        return self.arrays, self.weights, self.first
 
-def draw_weights(product: Product, weight_format: str, peaks: Peaks, settings: Settings) -> list[Weight]:
-    """As many matrices as a program needs so that none is in the L2 cache when it is read."""
+
+def draw_weights(product: Product, weight_format: str, count: int) -> list[Weight]:
+    """Different matrices."""
     shape = (weight_format, product.num_outputs, product.num_inputs)
-    first = draw(jax.random.key(0), *shape)
-    count = num_launches(num_bytes(first), peaks.cache_bytes, settings)
-    return [first, *(draw(jax.random.key(seed), *shape) for seed in range(1, count))]
-
-
-def draw_operands(product: Product, weights: list[Weight], num_rows: int) -> Operands:
-    """Activations and norms for each of the matrices."""
-    plain = replace(product, residual=False)
-    draw_arrays = jax.jit(
-        lambda key: {k: v for k, v in plain.operands(key, num_rows, _DTYPE).items() if k not in plain.options}
-    )
-    arrays = [draw_arrays(key) for key in jax.random.split(jax.random.key(1), len(weights))]
-    return Operands(arrays, weights, jnp.zeros((num_rows, product.width), _DTYPE))
+    return [draw(random_key(seed), *shape) for seed in range(count)]
 
 
 def program(
-    product: Product, operands: Operands, implementation: Implementation, config: Config | None = None
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The launches one after another, and their arguments."""
+    product: Product, implementation: Implementation, config: Config | None = None
+) -> Callable[[list[dict[str, Any]], list[Weight], jax.Array], jax.Array]:
+    """The launches one after another, as a function of ``Operands.arguments``."""
 
     @jax.jit  # as a function of its own, it is traced and lowered once, not once for each launch
     def launch(arrays: dict[str, Any], weight: Weight, before: jax.Array) -> jax.Array:
@@ -77,49 +94,71 @@ def program(
             result = launch(each, weight, result)
         return result
 
-    return run, (operands.arrays, operands.weights, operands.first)
+    return run
 
 
-def seconds_of_launch(compiled: Compiled, operands: Operands, settings: Settings) -> float:
-    """Of one of the launches of a compiled ``program``."""
-    arguments = (operands.arrays, operands.weights, operands.first)
-    return seconds_of(lambda: compiled(*arguments), settings) / len(operands.weights)
+def seconds_of_launch(compiled: Compiled | Exception, operands: Operands, settings: Settings) -> float:
+    """Of one of the launches of a compiled ``program``.
+
+    Raises:
+        OutOfTimeError: the part's time is over.
+        Exception: what kept it from being compiled.
+    """
+    if isinstance(compiled, Exception):
+        raise compiled
+    if settings.seconds_left <= 0:
+        raise OutOfTimeError
+    return seconds_of(lambda: compiled(*operands.arguments), settings) / len(operands.weights)
 
 
 def rows(settings: Settings) -> Iterator[Row]:
-    """A row for each product, format and number of rows. A format of a product is compiled as a whole, then timed."""
+    """A row for each product, format and number of rows. A product is compiled as a whole, then timed."""
     peaks = peaks_of_this_device(settings)
     products = products_of("stories260k")[:1] if settings.tiny else products_of("mistral-7b-v0.1")
     formats = FORMATS[1:2] if settings.tiny else FORMATS
     for product in products:
-        for weight_format in formats:
-            if settings.seconds_left <= 0:
-                return
-            yield from _rows(product, weight_format, peaks, settings)
+        try:
+            yield from _rows(product, formats, peaks, settings)
+        except OutOfTimeError:
+            return
 
 
-def _rows(product: Product, weight_format: str, peaks: Peaks, settings: Settings) -> Iterator[Row]:
-    weights = draw_weights(product, weight_format, peaks, settings)
-    operands = {t: draw_operands(product, weights, t) for t in ((2,) if settings.tiny else _ROWS)}
-    implementations: tuple[Implementation, ...] = ("pallas", "xla")
-    programs = {
-        (num_rows, implementation): program(product, operands[num_rows], implementation)
-        for num_rows in operands
-        for implementation in implementations
+def _rows(product: Product, formats: Sequence[str], peaks: Peaks, settings: Settings) -> Iterator[Row]:
+    shapes = {
+        (each, num_rows): Operands.shapes(product, each, num_rows, peaks, settings)
+        for each in formats
+        for num_rows in ((2,) if settings.tiny else _ROWS)
     }
-    compiled = dict(compile_each(programs, settings))  # all of them first: a compiler would disturb the timing
-    for num_rows, given in operands.items():
-        seconds, faults = dict[str, float](), list[str]()
-        for implementation in implementations:
-            found = compiled[num_rows, implementation]
+    programs = {
+        (case, name): (program(product, name), operands.arguments)
+        for case, operands in shapes.items()
+        for name in _IMPLEMENTATIONS
+    }
+    compiled = dict(compile_each(programs, settings))  # all of them first: compiling would disturb the timing
+    for weight_format in formats:
+        of_format = {num_rows: operands for (each, num_rows), operands in shapes.items() if each == weight_format}
+        yield from _format_rows(product, weight_format, of_format, compiled, peaks, settings)
+
+
+def _format_rows(
+    product: Product,
+    weight_format: str,
+    shapes: dict[int, Operands],
+    compiled: dict[Any, Compiled | Exception],
+    peaks: Peaks,
+    settings: Settings,
+) -> Iterator[Row]:
+    """Of one format, whose matrices are drawn here and are gone at the end: the next format needs the memory."""
+    weights = draw_weights(product, weight_format, len(next(iter(shapes.values())).weights))
+    for num_rows, operands in shapes.items():
+        given, seconds, faults = operands.filled(weights), dict[str, float](), list[str]()
+        for name in _IMPLEMENTATIONS:
             try:
-                if isinstance(found, Exception):
-                    raise found
-                seconds[implementation] = seconds_of_launch(found, given, settings)
+                seconds[name] = seconds_of_launch(compiled[(weight_format, num_rows), name], given, settings)
             except OutOfTimeError:
-                return
+                raise
             except Exception as error:  # of this program: the memory may be too small for it, say
-                faults.append(f"{implementation}: {reason(error)}")
+                faults.append(f"{name}: {reason(error)}")
         values = {"product": product.name, "weights": weight_format, "rows": num_rows}
         values |= _numbers(product, given, seconds, peaks) | {"fault": "; ".join(faults) or None}
         yield Row(_TABLE, values, is_fault=bool(faults))

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from scripts.on_gpu.part import Part
-from scripts.on_gpu.result import PartResult, save
+from scripts.on_gpu.result import PartResult, Status, save
 from scripts.on_gpu.settings import Settings
 
 
@@ -21,7 +21,7 @@ def run_part(part: Part, settings: Settings, path: Path) -> PartResult:
     for row in part.rows(settings):
         result = result.with_row(row, time.monotonic() - begin)
         save(path, result.as_json())
-    status = "wrong" if any(row.is_fault for row in result.rows) else "ok"
+    status: Status = "wrong" if any(row.is_fault for row in result.rows) else "ok"
     result = PartResult(name=part.name, status=status, seconds=time.monotonic() - begin, rows=result.rows)
     save(path, result.as_json())
     return result

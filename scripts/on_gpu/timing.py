@@ -20,7 +20,8 @@ _MOST_CALLS = 500
 _CACHES = 4
 """The arrays of a program are at least so many times the L2 cache, and at least ``_LEAST_BYTES``."""
 _LEAST_BYTES = 256 * 2**20
-_MOST_LAUNCHES = 40
+_LEAST_LAUNCHES, _MOST_LAUNCHES = 5, 40
+"""With fewer XLA makes no CUDA graph, in which a launch costs less."""
 
 
 def num_launches(bytes_of_one: int, cache_bytes: int, settings: Settings) -> int:
@@ -28,7 +29,7 @@ def num_launches(bytes_of_one: int, cache_bytes: int, settings: Settings) -> int
     if settings.tiny:
         return 2
     wanted = max(_LEAST_BYTES, _CACHES * cache_bytes)
-    return min(_MOST_LAUNCHES, max(2, math.ceil(wanted / bytes_of_one)))
+    return min(_MOST_LAUNCHES, max(_LEAST_LAUNCHES, math.ceil(wanted / bytes_of_one)))
 
 
 def seconds_of(call: Callable[[], Any], settings: Settings) -> float:
