@@ -24,7 +24,7 @@ from scripts.on_gpu.settings import Settings
 from scripts.on_gpu.timing import num_launches, seconds_of
 
 _TABLE = "Speed: attention"
-_DTYPE = jnp.dtype(jnp.bfloat16)
+DTYPE = jnp.dtype(jnp.bfloat16)
 _IMPLEMENTATIONS: tuple[Implementation, ...] = ("pallas", "xla")
 
 
@@ -81,17 +81,17 @@ class Launch:
             return LayerCache(values, jnp.full(slots, 1 / 73, jnp.float32))
         return LayerCache(jax.random.normal(key, (*slots, shape.head_dim), jnp.dtype(self.kv_dtype)), None)
 
-    def operands(self, num_caches: int) -> tuple[Any, ...]:
+    def operands(self, count: int) -> tuple[Any, ...]:
         """Tokens, what is handed from launch to launch, the caches, and the tables."""
         shape, num_tokens = SHAPES[self.model], self.num_blocks * self.block_q
         num_heads = shape.num_heads + (2 * shape.num_kv_heads if self.block_q == 1 else 0)
-        tokens = jax.random.normal(random_key(0), (num_tokens, num_heads, shape.head_dim), _DTYPE)
+        tokens = jax.random.normal(random_key(0), (num_tokens, num_heads, shape.head_dim), DTYPE)
         handed = jnp.zeros((self.num_blocks, shape.num_kv_heads), jnp.int32)
         if self.block_q > 1:
             tokens = tokens.reshape(self.num_blocks, self.block_q, *tokens.shape[1:])
-            handed = jnp.zeros((num_tokens, shape.num_heads, shape.head_dim), _DTYPE)
+            handed = jnp.zeros((num_tokens, shape.num_heads, shape.head_dim), DTYPE)
         draw = jax.jit(self.cache)
-        caches = [draw(key) for key in jax.random.split(random_key(1), num_caches)]
+        caches = [draw(key) for key in jax.random.split(random_key(1), count)]
         pages = 1 + jax.random.permutation(random_key(2), self.num_rows * self.pages_per_row).astype(jnp.int32)
         tables = (pages.reshape(self.num_rows, -1), jnp.zeros(self.num_rows, jnp.int32))
         return tokens, handed, caches, tables
@@ -130,20 +130,20 @@ def bytes_of_launch(launch: Launch) -> int:
     cache = jax.eval_shape(launch.cache, random_key(0))
     held = num_bytes(cache) * launch.num_rows * launch.context // (cache.pages.shape[0] * PAGE_SIZE)
     heads = 2 * shape.num_heads + (4 * shape.num_kv_heads if launch.block_q == 1 else 0)
-    return held + launch.num_blocks * launch.block_q * heads * shape.head_dim * _DTYPE.itemsize
+    return held + launch.num_blocks * launch.block_q * heads * shape.head_dim * DTYPE.itemsize
 
 
 def seconds_of_launch(compiled: Compiled, operands: tuple[Any, ...], settings: Settings) -> tuple[float, Any]:
     """Of one of the launches, and the caches after the last of all runs: those that were given are gone."""
     tokens, handed, caches, tables = operands
-    num_caches = len(caches)
+    count = len(caches)
 
     def call() -> Any:
         nonlocal caches
         results, _, caches = compiled(tokens, handed, caches, tables)
         return results
 
-    return seconds_of(call, settings) / num_caches, caches
+    return seconds_of(call, settings) / count, caches
 
 
 def launches(settings: Settings) -> tuple[Launch, ...]:
@@ -161,7 +161,7 @@ def rows(settings: Settings) -> Iterator[Row]:
     """A row for each launch. All are compiled first."""
     peaks = peaks_of_this_device(settings)
     shapes = {
-        each: jax.eval_shape(partial(each.operands, _num_caches(each, peaks, settings))) for each in launches(settings)
+        each: jax.eval_shape(partial(each.operands, num_caches(each, peaks, settings))) for each in launches(settings)
     }
     programs = {
         (each, name): (each.program(name), operands) for each, operands in shapes.items() for name in _IMPLEMENTATIONS
@@ -180,7 +180,8 @@ def rows(settings: Settings) -> Iterator[Row]:
         yield Row(_TABLE, values | _numbers(each, seconds, peaks) | {"fault": "; ".join(faults) or None}, bool(faults))
 
 
-def _num_caches(launch: Launch, peaks: Peaks, settings: Settings) -> int:
+def num_caches(launch: Launch, peaks: Peaks, settings: Settings) -> int:
+    """As many as a program needs so that none is in the L2 cache when it is read."""
     return num_launches(bytes_of_launch(launch), peaks.cache_bytes, settings)
 
 
@@ -189,7 +190,7 @@ def _seconds(found: Compiled | Exception, launch: Launch, peaks: Peaks, settings
         raise found
     if settings.seconds_left <= 0:
         raise OutOfTimeError
-    return seconds_of_launch(found, launch.operands(_num_caches(launch, peaks, settings)), settings)[0]
+    return seconds_of_launch(found, launch.operands(num_caches(launch, peaks, settings)), settings)[0]
 
 
 def _numbers(launch: Launch, seconds: dict[str, float], peaks: Peaks) -> dict[str, Any]:

@@ -39,11 +39,11 @@ _TINY = replace(
     vocab_size=256,
     hidden_size=64,
     intermediate_size=96,
-    num_layers=2,
+    num_layers=1,
     num_heads=4,
     num_kv_heads=2,
     head_dim=16,
-    windows=(None, None),
+    windows=(None,),
 )
 
 

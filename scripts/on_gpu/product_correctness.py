@@ -26,7 +26,7 @@ LIMITS = {"float32": 2e-5, "bfloat16": 2e-2}
 
 _MODELS = ("mistral-7b-v0.1", "smollm2-135m", "qwen2.5-0.5b", "h2o-danube-1.8b", "stories260k")
 _ROWS = (1, 3, 8, 16, 33, 64, 128, 528)
-_TINY_FORMATS = ("float32", "int8", "int4/64")
+_TINY_FORMATS = ("float32", "int4/64")
 _REPEATS = 100
 _LARGE = 2**25
 """Numbers of a matrix from which on it is read ``_REPEATS_OF_LARGE`` times."""

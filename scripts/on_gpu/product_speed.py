@@ -25,7 +25,7 @@ from scripts.on_gpu.timing import num_launches, seconds_of
 _TABLE = "Speed: products"
 _ROWS = (1, 16, 64, 528)
 _IMPLEMENTATIONS: tuple[Implementation, ...] = ("pallas", "xla")
-_DTYPE = jnp.dtype(jnp.bfloat16)
+DTYPE = jnp.dtype(jnp.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class Operands:
         draw_one = partial(draw, random_key(0), weight_format, product.num_outputs, product.num_inputs)
         weight = jax.eval_shape(draw_one)
         plain = replace(product, residual=False)
-        drawn = jax.eval_shape(lambda key: plain.operands(key, num_rows, _DTYPE), random_key(0))
+        drawn = jax.eval_shape(lambda key: plain.operands(key, num_rows, DTYPE), random_key(0))
         arrays = {name: array for name, array in drawn.items() if name not in product.options}
         count = num_launches(num_bytes(weight), peaks.cache_bytes, settings)
-        return cls([arrays] * count, [weight] * count, jax.ShapeDtypeStruct((num_rows, product.width), _DTYPE))
+        return cls([arrays] * count, [weight] * count, jax.ShapeDtypeStruct((num_rows, product.width), DTYPE))
 
     def filled(self, weights: list[Weight]) -> "Operands":
         """With these matrices and, as the same numbers for each launch but in arrays of their own, the rest."""
         rng = np.random.default_rng(0)  # of the host: a program for each shape would have to be compiled
         numbers = {name: rng.standard_normal(array.shape, np.float32) for name, array in self.arrays[0].items()}
-        arrays = [{name: jax.device_put(x.astype(_DTYPE)) for name, x in numbers.items()} for _ in weights]
-        return Operands(arrays, weights, jax.device_put(np.zeros(self.first.shape, _DTYPE)))
+        arrays = [{name: jax.device_put(x.astype(DTYPE)) for name, x in numbers.items()} for _ in weights]
+        return Operands(arrays, weights, jax.device_put(np.zeros(self.first.shape, DTYPE)))
 
     @property
     def bytes_of_launch(self) -> int:

@@ -1,0 +1,15 @@
+"""Find the fastest tile sizes of the GPU kernels on this machine's GPU, and write them into the tables of the package.
+
+    python scripts/tune_kernels.py [--operations NAMES] [--models NAMES] [--rows ROWS] [--seconds 500] [--out DIR]
+
+A second run goes on where the first one ended. It needs a checkout and jax; the package need not be installed.
+"""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from scripts.on_gpu.tune import main
+
+    sys.exit(main())

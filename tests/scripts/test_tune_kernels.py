@@ -1,0 +1,185 @@
+"""The tuning writes what is right and fast, and drops what is neither."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from pallas_kernels.device import Device, current_device
+from pallas_kernels.paged_attention.configs import Config as AttentionConfig
+from pallas_kernels.paged_attention.configs import Problem as AttentionProblem
+from pallas_kernels.quantized_matmul.configs import Config, Problem, find_config
+from pallas_kernels.tuned import read_table, table_name, write_table
+from scripts.on_gpu import tune as command
+from scripts.on_gpu.attention_tuning import attention_cases
+from scripts.on_gpu.compiling import OutOfTimeError
+from scripts.on_gpu.product_tuning import ProductTuning, product_cases
+from scripts.on_gpu.products import products_of
+from scripts.on_gpu.settings import Settings
+from scripts.on_gpu.tuning import DeviceLostError, tune
+
+TINY = Settings(seconds=600, tiny=True)
+CONFIGS = [Config(block_rows=rows) for rows in (16, 32, 64, 128)]
+H100 = Device(platform="gpu", kind="NVIDIA H100 80GB HBM3", num_cores=132, compute_capability=(9, 0))
+
+
+def problem(num_rows: int) -> Problem:
+    return Problem(
+        num_rows=num_rows, num_outputs=64, num_inputs=64, weight="int8", group_size=0, swiglu=False, dtype="bfloat16"
+    )
+
+
+@dataclass
+class FakeCase:
+    """A problem whose candidates take and return what the test says."""
+
+    problem: Problem = field(default_factory=lambda: problem(16))
+    microseconds: dict[Config, int] = field(default_factory=dict)
+    errors: dict[Config, float] = field(default_factory=dict)
+    donated: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return "the case"
+
+    def candidates(self, device: Device) -> list[Config]:
+        return list(self.microseconds)
+
+    def shapes(self, settings: Settings) -> tuple[Any, ...]:
+        return (jnp.zeros(()),)
+
+    def program(self, config: Config):
+        def run(x):
+            if self.errors.get(config) is None:
+                raise ValueError("shared memory")
+            return x + self.errors[config], x + self.microseconds[config]
+
+        return run
+
+    def bench(self, settings: Settings) -> "FakeCase":
+        return self
+
+    def error(self, program) -> float:
+        return float(program(jnp.zeros(()))[0])
+
+    def seconds(self, program, settings: Settings) -> float:
+        return float(program(jnp.zeros(()))[1]) / 1e6
+
+
+LARGE = Settings(seconds=600)
+
+
+def test_the_fastest_of_the_right_candidates_wins():
+    rule, wrong, fast, broken = CONFIGS
+    case = FakeCase(microseconds={rule: 30, wrong: 1, fast: 20, broken: 2}, errors={rule: 0, wrong: 0.5, fast: 0.01})
+    outcome = tune(case, current_device(), 0.02, LARGE)
+    assert outcome.best == fast
+    assert outcome.gain == pytest.approx(1.5)
+    assert outcome.dropped[wrong] == "wrong by 0.5" and "shared memory" in outcome.dropped[broken]
+
+
+def test_a_wrong_rule_of_thumb_has_no_gain_and_nothing_right_has_no_best():
+    rule, other = CONFIGS[:2]
+    outcome = tune(
+        FakeCase(microseconds={rule: 3, other: 5}, errors={rule: 1, other: 0}), current_device(), 0.02, LARGE
+    )
+    assert (outcome.best, outcome.gain) == (other, None)
+    assert tune(FakeCase(microseconds={rule: 3}), current_device(), 0.02, LARGE).best is None
+
+
+def test_what_is_not_tried_in_time_is_not_written():
+    with pytest.raises(OutOfTimeError):
+        tune(FakeCase(microseconds={CONFIGS[0]: 3}), current_device(), 0.02, Settings(seconds=0))
+
+
+def test_a_lost_device_ends_it_and_names_the_candidate(monkeypatch: pytest.MonkeyPatch):
+    def lost(x: object) -> None:
+        raise RuntimeError("an illegal memory access")
+
+    case = FakeCase(microseconds={CONFIGS[0]: 3})
+    monkeypatch.setattr("scripts.on_gpu.tuning.jax.block_until_ready", lost)
+    with pytest.raises(DeviceLostError, match=r"after Config\(block_rows=16.*illegal memory access"):
+        tune(case, current_device(), 0.02, LARGE)
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, cases: list[Any], out: Path, *options: str) -> int:
+    monkeypatch.setattr(command, "product_cases", lambda *arguments: cases)
+    return command.main(["--tiny", "--operations", "quantized_matmul", "--out", str(out), *options])
+
+
+def test_tables_are_merged_and_what_they_have_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path = tmp_path / "quantized_matmul" / "tuned" / table_name(current_device())
+    first, second = CONFIGS[:2]
+    write_table(path, {problem(1): CONFIGS[3], problem(16): CONFIGS[3]})
+    cases = [
+        FakeCase(problem=problem(16), microseconds={first: 1}, errors={first: 0}),
+        FakeCase(problem=problem(32), microseconds={first: 2, second: 1}, errors={first: 0, second: 0}),
+        FakeCase(problem=problem(64), microseconds={first: 1}, errors={first: 1}),
+    ]
+    assert run_main(monkeypatch, cases, tmp_path) == 1  # nothing is right for the last one
+    read_table.cache_clear()
+    assert read_table(path, Problem, Config) == {problem(1): CONFIGS[3], problem(16): CONFIGS[3], problem(32): second}
+    read_table.cache_clear()
+    assert run_main(monkeypatch, cases[:2], tmp_path, "--again") == 0
+    read_table.cache_clear()
+    assert read_table(path, Problem, Config)[problem(16)] == first
+
+
+def test_a_real_product_is_tuned_and_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    case = ProductTuning(product=products_of("stories260k")[1], weight_format="int8", num_rows=2)
+    assert run_main(monkeypatch, [case], tmp_path) == 0
+    found = find_config(case.problem, current_device(), tmp_path / "quantized_matmul" / "tuned")
+    assert found in case.candidates(current_device())
+
+
+def test_real_attention_is_tuned():
+    case = next(attention_cases(["stories260k"], TINY))
+    outcome = tune(case, current_device(), 0.02, TINY)
+    assert not outcome.dropped
+    assert outcome.best is not None
+
+
+def test_the_problems_are_those_that_the_kernels_look_up():
+    cases = list(product_cases(["mistral-7b-v0.1", "mistral-7b-v0.3"], ["bfloat16", "int4/64"], [1, 512]))
+    assert len(cases) == 5 * 2 * 2  # the two models have the same products
+    assert Problem(
+        num_rows=1,
+        num_outputs=28672,
+        num_inputs=4096,
+        weight="int4",
+        group_size=64,
+        swiglu=True,
+        dtype="bfloat16",
+    ) in [case.problem for case in cases]
+    attention = [case.problem for case in attention_cases(["mistral-7b-v0.1"], LARGE)]
+    assert (
+        AttentionProblem(
+            num_blocks=16, block_q=1, num_kv_heads=8, group=4, head_dim=128, dtype="bfloat16", kv_dtype="int8"
+        )
+        in attention
+    )
+    assert len(attention) == len(set(attention)) == 18
+
+
+@pytest.mark.parametrize("num_rows", [1, 16, 32, 64, 128, 512])
+@pytest.mark.parametrize("weight_format", ["bfloat16", "int8", "int4/64"])
+def test_candidates_are_some_dozens_that_fit_and_the_rule_is_first(weight_format: str, num_rows: int):
+    for case in product_cases(["mistral-7b-v0.1"], [weight_format], [num_rows]):
+        candidates = case.candidates(H100)
+        assert candidates[0] == find_config(case.problem, H100)
+        assert 8 < len(candidates) < 60
+        if weight_format == "int4/64":
+            assert {config.block_inputs for config in candidates[2:]} == {128}
+    for case in attention_cases(["mistral-7b-v0.1"], LARGE):
+        candidates = case.candidates(H100)
+        assert {config.combine for config in candidates} == {"last_split", "second_kernel"}
+        assert all(isinstance(config, AttentionConfig) for config in candidates)
+        assert 20 < len(candidates) < 100
+
+
+@pytest.mark.parametrize(("options", "said"), [(["--tiny"], "--out"), (["--rows", "3"], "powers of two")])
+def test_what_makes_no_sense_is_refused(options: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        command.main(options)
+    assert said in capsys.readouterr().err
