@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Float32
 
 from pallas_kernels.quantized_matmul.pallas_gpu.numbers import Groups, apply_group, load_groups, load_numbers
 from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Inputs, Int8Matrix, Ref, Run
-from pallas_kernels.quantized_matmul.pallas_gpu.tile import Tile, load
+from pallas_kernels.quantized_matmul.pallas_gpu.tile import Sums, Tile, load
 
 
 @jax.tree_util.register_dataclass
@@ -28,7 +28,7 @@ class State:
             bring the matrix, they would each time be waited for.
     """
 
-    sums: Float32[Array, "rows matrix_rows"]
+    sums: Sums
     squares: Float32[Array, "rows"]
     groups: Groups
 
@@ -83,7 +83,7 @@ def _load_inputs(
     return x, x32 * x32
 
 
-def _finish(state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> Float32[Array, "rows outputs"]:
+def _finish(state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> Sums:
     """The tile of the result from the sums of its products."""
     y = state.sums
     if isinstance(inputs.matrix, Int8Matrix):

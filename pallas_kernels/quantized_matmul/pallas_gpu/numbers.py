@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Float16, Float32, Int32, Shaped
 
 from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Int4Matrix, Int8Matrix, Ref, Run
-from pallas_kernels.quantized_matmul.pallas_gpu.tile import Tile, load
+from pallas_kernels.quantized_matmul.pallas_gpu.tile import Sums, Tile, load
 from pallas_kernels.quantized_matmul.weights import PIECE
 
 _BYTES_PER_WORD = 4
 _TWO_NIBBLES = 0x000F000F
 _TWO_BFLOAT16_128 = 0x43004300
 
-Groups = tuple[tuple[Float16[Array, "outputs"], Float16[Array, "outputs"]], ...]
+Groups = tuple[tuple[Float16[Array, "matrix_rows"], Float16[Array, "matrix_rows"]], ...]
 """Scales and offsets of the INT4 groups of a round; of other formats none."""
 
 
@@ -48,18 +48,18 @@ def load_groups(matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array,
 
 
 def apply_group(
-    product: Float32[Array, "rows outputs"],
-    x_sums: Float32[Array, "rows 1"],
-    scale: Float16[Array, "1 outputs"],
-    offset: Float16[Array, "1 outputs"],
+    product: Sums,
+    x_sums: Float32[Array, "_ _"],
+    scale: Float16[Array, "_ _"],
+    offset: Float16[Array, "_ _"],
     dtype: jnp.dtype,
-) -> Float32[Array, "rows outputs"]:
+) -> Sums:
     """What a group of INT4 adds to the result.
 
     Args:
         product: of x and the numbers.
-        x_sums: sums of x over the group.
-        scale, offset: of the group.
+        x_sums: sums of x over the group, to go with the product.
+        scale, offset: of the group, likewise.
         dtype: of x.
     """
     scale = scale.astype(jnp.float32)

@@ -10,6 +10,10 @@ from jaxtyping import Array, Bool, Float, Float32, Int32, Shaped
 
 from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Ref
 
+Sums = Float32[Array, "_ _"]
+"""A tile of the result, or of products with all rows of the matrix that it is made of: [rows, outputs], or the other
+way round where a program holds it so, see ``Geometry.outputs_first``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
@@ -20,8 +24,7 @@ class Tile:
         output, is_output: columns of the result, likewise.
         matrix_row: rows of the matrix that the outputs are made of: with SwiGLU gate and other by turns. Past the last
             output they are its rows again, so that no load needs a mask for them.
-        outputs_first: whether the tile is held as [outputs, rows], see ``Geometry``; what is named "rows outputs"
-            here is then the other way round.
+        outputs_first: whether ``Sums`` are [outputs, rows].
     """
 
     row: Int32[Array, "rows"]
@@ -45,30 +48,26 @@ class Tile:
             outputs_first=geometry.outputs_first,
         )
 
-    def zeros(self) -> Float32[Array, "rows matrix_rows"]:
+    def zeros(self) -> Sums:
         """Sums of products, before the first."""
         rows, outputs = len(self.row), len(self.matrix_row)
         return jnp.zeros((outputs, rows) if self.outputs_first else (rows, outputs), jnp.float32)
 
-    def of_rows(self, values: Shaped[Array, "rows"]) -> Shaped[Array, "rows outputs"]:
+    def of_rows(self, values: Shaped[Array, "rows"]) -> Shaped[Array, "_ _"]:
         """One value of each row, to go with a tile."""
         return values[None, :] if self.outputs_first else values[:, None]
 
-    def of_outputs(self, values: Shaped[Array, "outputs"]) -> Shaped[Array, "rows outputs"]:
+    def of_outputs(self, values: Shaped[Array, "outputs"]) -> Shaped[Array, "_ _"]:
         """One value of each output, to go with a tile."""
         return values[:, None] if self.outputs_first else values[None, :]
 
-    def product(
-        self, x: Float[Array, "rows run"], numbers: Float[Array, "matrix_rows run"]
-    ) -> Float32[Array, "rows matrix_rows"]:
+    def product(self, x: Float[Array, "rows run"], numbers: Float[Array, "matrix_rows run"]) -> Sums:
         """x numbers^T with float32 sums; of float32 it is exact, where the default would round to TF32."""
         precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
         operands = (numbers, x) if self.outputs_first else (x, numbers)
         return plgpu.dot(*operands, trans_b=True, precision=precision)
 
-    def gates_and_others(
-        self, y: Float32[Array, "rows matrix_rows"]
-    ) -> tuple[Float32[Array, "rows outputs"], Float32[Array, "rows outputs"]]:
+    def gates_and_others(self, y: Sums) -> tuple[Sums, Sums]:
         """The two that each output is made of with SwiGLU. The dialect takes no slices, so each is a sum with zeros."""
         rows, outputs = len(self.row), len(self.output)
         pairs = y.reshape((outputs, 2, rows) if self.outputs_first else (rows, outputs, 2))
@@ -86,18 +85,18 @@ class Tile:
             mask = is_input if mask is None else mask & is_input
         return load(x.at[self.row[:, None], column[None, :]], mask)
 
-    def load_result(self, ref: Ref) -> Float[Array, "rows outputs"]:
+    def load_result(self, ref: Ref) -> Sums:
         """The tile of an array like the result, in float32."""
         return load(self._place(ref), self._mask()).astype(jnp.float32)
 
-    def store_result(self, ref: Ref, values: Float[Array, "rows outputs"]) -> None:
+    def store_result(self, ref: Ref, values: Sums) -> None:
         """Write the tile."""
         plgpu.store(self._place(ref), values.astype(ref.dtype), mask=self._mask())
 
     def _place(self, ref: Ref) -> Ref:
         return ref.at[self.of_rows(self.row), self.of_outputs(self.output)]
 
-    def _mask(self) -> Bool[Array, "rows outputs"]:
+    def _mask(self) -> Bool[Array, "_ _"]:
         return self.of_rows(self.is_row) & self.of_outputs(self.is_output)
 
 
