@@ -56,7 +56,11 @@ class GpuTarget:
 
     @property
     def config_text(self) -> str:
-        """The ``GpuTargetConfigProto`` of this GPU in text form."""
+        """The ``GpuTargetConfigProto`` of this GPU in text form.
+
+        The driver is CUDA 12.9's, like the runtime: of an unknown one XLA believes that it cannot record calls of
+        others (jax_triton's kernels, libraries) in a CUDA graph.
+        """
         major, minor = self.compute_capability
         return f"""
             platform_name: "CUDA"
@@ -65,6 +69,7 @@ class GpuTarget:
             runtime_version {{ major: 12 minor: 9 }}
             gpu_device_info {{
                 cuda_compute_capability {{ major: {major} minor: {minor} }}
+                driver_version: "12.9.0"
                 core_count: {self.core_count}
                 fpus_per_core: {self.fpus_per_core}
                 clock_rate_ghz: {self.clock_rate_ghz}

@@ -6,9 +6,12 @@ In the environment with the oldest jax, which has jax_triton.
 import re
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import pytest
 
-from jaxinfer.gpu_compile import TARGETS, KernelKind
+from jaxinfer.gpu_compile import TARGETS, KernelKind, compile_for
+from pallas_kernels.quantized_matmul import Int4Weight, matmul
 from scripts.gpu_static.loops import main_loop, operations
 from scripts.gpu_static.tables import PAGE, TARGET_NAMES, with_table
 from scripts.gpu_static.triton_matmul import WEIGHTS_PER_ROUND, Product, product_table, products, weight_cost
@@ -77,6 +80,25 @@ def test_a_kernel_that_lays_x_out_twice_would_be_found():
     """If not all operands agree on a layout of x, Triton loads it without asynchronous copies, and waits."""
     loop = loop_of(PRODUCTS[0], "A10")
     assert not [name for name in loop if name.startswith("ld.global.v")]
+
+
+@on_every_target
+def test_products_one_after_another_are_one_cuda_graph(target):
+    weight = Int4Weight(
+        values=jax.ShapeDtypeStruct((128, 64), jnp.uint8),
+        scales=jax.ShapeDtypeStruct((128, 2), jnp.float16),
+        offsets=jax.ShapeDtypeStruct((128, 2), jnp.float16),
+        num_inputs=128,
+    )
+
+    def six(x, weight):
+        for _ in range(6):
+            x = matmul(x, weight, residual=x, implementation="triton")
+        return x
+
+    found = compile_for(TARGETS[target], six, jax.ShapeDtypeStruct((16, 128), jnp.bfloat16), weight).report
+    assert [kernel.kind for kernel in found.kernels] == [KernelKind.TRITON] * 6
+    assert (found.num_command_buffers, found.num_outside_command_buffers) == (1, 0)
 
 
 @on_every_target
