@@ -12,11 +12,12 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.quantized_matmul import Config, Int4Weight, Int8Weight, matmul
+from pallas_kernels.quantized_matmul import Config, Int4Weight, Int8Weight, implementation, matmul
 from pallas_kernels.quantized_matmul.jax_triton_gpu import launch
 from tests.pallas_kernels.gpus import described, tracing_for
 from tests.pallas_kernels.quantized_matmul.int4_numbers import EPS, Product, defined, draw, packed, relative_error
@@ -176,6 +177,13 @@ def test_without_jax_triton_a_gpu_is_told_what_to_install(monkeypatch):
         matmul(*small_product(), implementation="triton")
 
 
+def test_jax_triton_is_of_no_use_to_a_newer_jax(monkeypatch):
+    monkeypatch.setattr(launch, "find_spec", lambda name: True)
+    monkeypatch.setattr(jax, "__version_info__", (0, 12, 0))
+    with tracing_for(described("NVIDIA A10")), pytest.raises(NotImplementedError, match=r"works with jax below 0\.12"):
+        matmul(*small_product(), implementation="triton")
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -190,7 +198,7 @@ def test_without_jax_triton_a_gpu_is_told_what_to_install(monkeypatch):
     ],
 )
 def test_what_the_kernel_does_not_take(monkeypatch, changed, reason):
-    monkeypatch.setattr(launch, "find_spec", lambda name: True)
+    monkeypatch.setattr(implementation, "why_not_triton", lambda device: None)
     x, weight = small_product()
     with tracing_for(described("NVIDIA A10")), pytest.raises(NotImplementedError, match=reason):
         matmul(**{"x": x, "weight": weight, "implementation": "triton"} | changed)
