@@ -56,7 +56,7 @@ def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengt
             result = supervise(part, Settings(seconds=left, tiny=tiny, lengths=lengths), out)
         results.append(result)
         print(f"{part.name}: {result.status}, {result.seconds:.0f} s", flush=True)
-        write_report(out, results)
+        write_report(out, results, tiny=tiny)
     faults = [result.name for result in results if result.is_fault]
     if faults:
         print(f"failed or wrong: {', '.join(faults)}; see {out / 'gpu-check.md'}", file=sys.stderr)

@@ -111,7 +111,7 @@ def _served_row(model: Model, config: EngineConfig, compiling: Future[Programs],
 
 def _unfit(table: str, values: dict[str, object], error: Exception) -> Row:
     """A row without numbers: that the memory is too small is no fault."""
-    fits_not = "RESOURCE_EXHAUSTED" in str(error) or "no room" in str(error)
+    fits_not = "Out of memory" in str(error) or "no room" in str(error)
     return Row(table, values | {"note": "does not fit" if fits_not else reason(error)}, is_fault=not fits_not)
 
 

@@ -1,7 +1,7 @@
 """The parts of the check, in the order of their worth, and the rows that they yield."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -21,10 +21,6 @@ class Row:
     table: str
     values: dict[str, Any]
     is_fault: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """The row as a JSON object."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Part ``correctness.products``: every format of weights on real shapes, with many rows and few, again and again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.quantized_matmul import Weight, matmul
+from pallas_kernels.quantized_matmul import Implementation, Weight, matmul
 from scripts.on_gpu.compiling import UNTUNED, Compiled, OutOfTimeError, compile_each, reason
 from scripts.on_gpu.keys import random_key
 from scripts.on_gpu.matrices import ALL_FORMATS, draw
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import peaks_of_this_device
 from scripts.on_gpu.product_reference import on_device, on_host, row_error
-from scripts.on_gpu.products import Product, products_of
+from scripts.on_gpu.products import Product, kernels_of, products_of
 from scripts.on_gpu.settings import Settings
 
 _TABLE = "Correctness: products"
@@ -26,6 +26,7 @@ LIMITS = {"float32": 2e-5, "bfloat16": 2e-2}
 
 _MODELS = ("mistral-7b-v0.1", "smollm2-135m", "qwen2.5-0.5b", "h2o-danube-1.8b", "stories260k")
 _ROWS = (1, 3, 8, 16, 33, 64, 128, 528)
+_DEFINITION = "the definition, against NumPy"
 _TINY_FORMATS = ("float32", "int4/64")
 _REPEATS = 100
 _LARGE = 2**25
@@ -42,12 +43,14 @@ class Case:
         weight_format: of the matrix.
         num_rows: T.
         dtype: of the activations.
+        kernel: the implementation that is compared.
     """
 
     product: Product
     weight_format: str
     num_rows: int
     dtype: str
+    kernel: Implementation
 
     def measure(self, key: jax.Array) -> jax.Array:
         """The error for a random matrix and random inputs."""
@@ -55,7 +58,7 @@ class Case:
         drawn = draw(weight_key, self.weight_format, self.product.num_outputs, self.product.num_inputs)
         weight = jax.lax.optimization_barrier(drawn)  # as in Product.operands
         arguments = self.product.operands(operands_key, self.num_rows, jnp.dtype(self.dtype))
-        result = matmul(weight=weight, **arguments, implementation="pallas")
+        result = matmul(weight=weight, **arguments, implementation=self.kernel)
         return row_error(result, on_device(weight=weight, **arguments))
 
     def __str__(self) -> str:
@@ -67,30 +70,29 @@ def rows(settings: Settings) -> Iterator[Row]:
     peaks_of_this_device(settings)
     formats = _TINY_FORMATS if settings.tiny else ALL_FORMATS
     for weight_format in formats:
-        for dtype, cases in _by_dtype(_cases(weight_format, settings)).items():
-            yield _row(weight_format, dtype, cases, settings)
+        for kernel in kernels_of(weight_format):
+            for cases in _by_dtype(_cases(weight_format, kernel, settings)):
+                yield _row(cases, settings)
     yield from _host_rows(formats, settings)
 
 
-def _cases(weight_format: str, settings: Settings) -> list[Case]:
+def _cases(weight_format: str, kernel: Implementation, settings: Settings) -> Iterator[Case]:
     """Each product of each model, the numbers of rows taken in turn; then everything around the product at once."""
     dtype = "float32" if weight_format == "float32" or settings.tiny else "bfloat16"
+    case = partial(Case, weight_format=weight_format, dtype=dtype, kernel=kernel)
     if settings.tiny:
-        busy = _busy(products_of("stories260k")[1])
-        return [Case(product=busy, weight_format=weight_format, num_rows=3, dtype=dtype)]
+        yield case(product=_busy(products_of("stories260k")[1]), num_rows=3)
+        return
     models = _MODELS[1:] if weight_format == "float32" else _MODELS
     products = [product for model in models for product in products_of(model)]
     first = ALL_FORMATS.index(weight_format)  # so that a product does not have one number of rows in all formats
-    num_rows = cycle(_ROWS[first:] + _ROWS[:first])
-    cases = [
-        Case(product=product, weight_format=weight_format, num_rows=t, dtype=dtype)
-        for product, t in zip(products, num_rows, strict=False)
-    ]
+    for product, num_rows in zip(products, cycle(_ROWS[first:] + _ROWS[:first]), strict=False):
+        yield case(product=product, num_rows=num_rows)
     busy = _busy(products_of("smollm2-135m")[2])
-    cases += [Case(product=busy, weight_format=weight_format, num_rows=t, dtype=dtype) for t in (1, 16, 64, 528)]
-    if weight_format in ("int8", "int4/64"):
-        cases.append(Case(product=busy, weight_format=weight_format, num_rows=16, dtype="float32"))
-    return cases
+    for num_rows in (1, 16, 64, 528):
+        yield case(product=busy, num_rows=num_rows)
+    if weight_format in ("int8", "int4/64") and kernel == "pallas":
+        yield case(product=busy, num_rows=16, dtype="float32")
 
 
 def _busy(product: Product) -> Product:
@@ -98,12 +100,15 @@ def _busy(product: Product) -> Product:
     return replace(product, norm=True, bias=True, residual=True, swiglu=True)
 
 
-def _by_dtype(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    return {dtype: found for dtype in LIMITS if (found := [case for case in cases if case.dtype == dtype])}
+def _by_dtype(cases: Iterable[Case]) -> list[list[Case]]:
+    """The cases apart by the type of their activations, on which the limit depends."""
+    found = list(cases)
+    return [[case for case in found if case.dtype == dtype] for dtype in dict.fromkeys(case.dtype for case in found)]
 
 
-def _row(weight_format: str, dtype: str, cases: Sequence[Case], settings: Settings) -> Row:
-    """The cases of one format, compiled together; what does not compile or run counts as infinitely wrong."""
+def _row(cases: Sequence[Case], settings: Settings) -> Row:
+    """The cases of one kernel, format and dtype; one that does not compile or run counts as infinitely wrong."""
+    limit = LIMITS[cases[0].dtype]
     programs = {case: (case.measure, (random_key(0),)) for case in cases}
     errors, faults, launches = dict[Case, float](), list[str](), 0
     for case, program in compile_each(programs, settings, UNTUNED):
@@ -116,20 +121,21 @@ def _row(weight_format: str, dtype: str, cases: Sequence[Case], settings: Settin
             errors[case] = np.inf
             faults.append(f"{case}: {reason(error)}")
     worst = max(errors, key=lambda case: errors[case], default=None)
-    ok = worst is not None and errors[worst] <= LIMITS[dtype]
+    ok = None if worst is None else errors[worst] <= limit
     values = {
-        "weights": weight_format,
-        "activations": dtype,
+        "kernel": cases[0].kernel,
+        "weights": cases[0].weight_format,
+        "activations": cases[0].dtype,
         "cases": len(errors),
         "not run": len(cases) - len(errors),
         "launches": launches,
         "largest error": None if worst is None else errors[worst],
-        "limit": LIMITS[dtype],
+        "limit": limit,
         "ok": ok,
         "worst case": None if worst is None else str(worst),
         "faults": "; ".join(faults[:3]) or None,
     }
-    return Row(_TABLE, values, is_fault=worst is not None and not ok)
+    return Row(_TABLE, values, is_fault=ok is False)
 
 
 def _worst(case: Case, program: Compiled | Exception, settings: Settings) -> tuple[float, int]:
@@ -162,8 +168,9 @@ def _host_rows(formats: Sequence[str], settings: Settings) -> Iterator[Row]:
         expected = jnp.asarray(on_host(arguments, weights[weight_format]), jnp.float32)
         error = float(row_error(program(arrays, weights[weight_format]), expected))
         values = {
+            "kernel": _DEFINITION,
             "weights": weight_format,
-            "activations": "the definition itself, against NumPy",
+            "activations": "float32",
             "cases": 1,
             "largest error": error,
             "limit": LIMITS["float32"],

@@ -18,13 +18,12 @@ from scripts.on_gpu.keys import random_key
 from scripts.on_gpu.matrices import FORMATS, draw, num_bytes
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import Peaks, peaks_of_this_device
-from scripts.on_gpu.products import Product, products_of
+from scripts.on_gpu.products import Product, kernels_of, products_of
 from scripts.on_gpu.settings import Settings
 from scripts.on_gpu.timing import num_launches, seconds_of
 
 _TABLE = "Speed: products"
 _ROWS = (1, 16, 64, 528)
-_IMPLEMENTATIONS: tuple[Implementation, ...] = ("pallas", "xla")
 DTYPE = jnp.dtype(jnp.bfloat16)
 
 
@@ -132,7 +131,7 @@ def _rows(product: Product, formats: Sequence[str], peaks: Peaks, settings: Sett
     programs = {
         (case, name): (program(product, name), operands.arguments)
         for case, operands in shapes.items()
-        for name in _IMPLEMENTATIONS
+        for name in _implementations(case[0])
     }
     compiled = dict(compile_each(programs, settings))  # all of them first: compiling would disturb the timing
     for weight_format in formats:
@@ -152,7 +151,7 @@ def _format_rows(
     weights = draw_weights(product, weight_format, len(next(iter(shapes.values())).weights))
     for num_rows, operands in shapes.items():
         given, seconds, faults = operands.filled(weights), dict[str, float](), list[str]()
-        for name in _IMPLEMENTATIONS:
+        for name in _implementations(weight_format):
             try:
                 seconds[name] = seconds_of_launch(compiled[(weight_format, num_rows), name], given, settings)
             except OutOfTimeError:
@@ -162,6 +161,10 @@ def _format_rows(
         values = {"product": product.name, "weights": weight_format, "rows": num_rows}
         values |= _numbers(product, given, seconds, peaks) | {"fault": "; ".join(faults) or None}
         yield Row(_TABLE, values, is_fault=bool(faults))
+
+
+def _implementations(weight_format: str) -> tuple[Implementation, ...]:
+    return (*kernels_of(weight_format), "xla")
 
 
 def _numbers(product: Product, operands: Operands, seconds: dict[str, float], peaks: Peaks) -> dict[str, Any]:
@@ -175,4 +178,4 @@ def _numbers(product: Product, operands: Operands, seconds: dict[str, float], pe
         "% of bf16 peak": own and peaks.share_of_flops(flops, own),
         "us of XLA": other and 1e6 * other,
         "XLA / ours": other / own if own and other else None,
-    }
+    } | ({"us of Triton": 1e6 * seconds["triton"]} if "triton" in seconds else {})

@@ -25,7 +25,6 @@ from scripts.on_gpu.settings import Settings
 NO_TABLE = Path("no such folder")
 """Where a config is looked up that is to come from the rule of thumb."""
 
-_BYTES = {"bfloat16": 2.0, "int8": 1.0, "int4": 0.5}
 _LEAST_SHARED_BYTES = 99 * 1024
 
 
@@ -74,7 +73,8 @@ class ProductTuning:
             )
         ]
         room = _shared_bytes(device)
-        fused = [config for config in configs if _bytes_of_tiles(config, _BYTES[weight]) <= room]
+        matrix_bytes = self.problem.matrix_rows_per_output * self.problem.bytes_per_weight
+        fused = [config for config in configs if _bytes_of_tiles(config, matrix_bytes) <= room]
         library = [Config(block_rows=64, method="library")] if self.num_rows >= 16 else []
         return [find_config(self.problem, device, NO_TABLE), *library, *fused]
 
@@ -145,7 +145,7 @@ def _shared_bytes(device: Device) -> int:
     return next(known, _LEAST_SHARED_BYTES)
 
 
-def _bytes_of_tiles(config: Config, bytes_per_weight: float) -> float:
-    """Of the tiles that are under way at a time."""
-    matrix, rows = bytes_per_weight * config.block_outputs, 2 * config.block_rows
+def _bytes_of_tiles(config: Config, matrix_bytes: float) -> float:
+    """Of the tiles that are under way at a time, with so many bytes of the matrix for one output and one input."""
+    matrix, rows = matrix_bytes * config.block_outputs, 2 * config.block_rows
     return config.num_stages * config.block_inputs * (matrix + rows)

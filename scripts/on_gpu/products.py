@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from pallas_kernels.quantized_matmul import Implementation, pick_implementation
 from pallas_kernels.shapes import SHAPES
 
 _HEAD_OUTPUTS = 32000
@@ -88,3 +89,13 @@ def products_of(model: str) -> tuple[Product, ...]:
     if not model.startswith("mistral-7b"):
         return layer
     return (*layer, Product(model=model, name="head", num_outputs=_HEAD_OUTPUTS, num_inputs=hidden))
+
+
+def kernels_of(weight_format: str) -> tuple[Implementation, ...]:
+    """The kernels that take a format here: the Triton one is for INT4, and may not be installed."""
+    if not weight_format.startswith("int4"):
+        return ("pallas",)
+    try:
+        return ("pallas", pick_implementation("triton"))
+    except NotImplementedError:
+        return ("pallas",)

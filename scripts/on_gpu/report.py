@@ -6,17 +6,19 @@ from typing import Any
 
 from scripts.on_gpu.result import PartResult, save
 
+_TINY = "Tiny shapes, run to test the script: no time here means anything."
 
-def write_report(out: Path, results: Sequence[PartResult]) -> None:
+
+def write_report(out: Path, results: Sequence[PartResult], *, tiny: bool) -> None:
     """Write ``gpu-check.json`` and ``gpu-check.md`` into the folder ``out``."""
     save(out / "gpu-check.json", [result.as_json() for result in results])
-    (out / "gpu-check.md").write_text(as_markdown(results), encoding="utf-8")
+    (out / "gpu-check.md").write_text(as_markdown(results, tiny=tiny), encoding="utf-8")
 
 
-def as_markdown(results: Sequence[PartResult]) -> str:
+def as_markdown(results: Sequence[PartResult], *, tiny: bool) -> str:
     """The parts, each table of their rows, and at the end why parts failed."""
     rows = [row for result in results for row in result.rows]
-    sections = ["# What was measured on a GPU", _table(_overview(result) for result in results)]
+    sections = ["# GPU check", *([_TINY] if tiny else []), _table(_overview(result) for result in results)]
     for title in dict.fromkeys(row.table for row in rows):
         sections += [f"## {title}", _table(row.values for row in rows if row.table == title)]
     for result in results:

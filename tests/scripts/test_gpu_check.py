@@ -103,7 +103,7 @@ def test_all_parts_together_fit_the_ten_minutes_of_a_command():
 def test_the_page_joins_rows_of_one_table_and_rounds_to_three_digits():
     first = PartResult(name="a", status="ok", rows=(Row("T", {"x": 1234.5, "y": True}), Row("U", {"z": 0.000012})))
     second = PartResult(name="b", status="ok", rows=(Row("T", {"x": 12.345, "w": "a|b\nc"}), Row("T", {"y": False})))
-    page = as_markdown([first, second])
+    page = as_markdown([first, second], tiny=False)
     assert page.count("## T") == 1
     table = page.partition("## T\n\n")[2].splitlines()
     assert table[:5] == [
@@ -114,3 +114,4 @@ def test_the_page_joins_rows_of_one_table_and_rounds_to_three_digits():
         "| - | NO | - |",
     ]
     assert "| 1.2e-05 |" in page
+    assert "means anything" not in page and "means anything" in as_markdown([first], tiny=True)
