@@ -7,6 +7,7 @@ from typing import Protocol
 from jaxinfer.gpu_compile import TARGETS, GpuTarget, ProgramReport
 from scripts.gpu_static.attention import Launch
 from scripts.gpu_static.forward import Step
+from scripts.gpu_static.matmul import Product
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu-static.md"
 TARGET_NAMES = ("A10", "A100-80", "H100")
@@ -50,6 +51,24 @@ def launch_table(rows: Iterable[tuple[Launch, Reports]]) -> str:
     )
 
 
+def product_table(rows: Iterable[tuple[Product, Reports]]) -> str:
+    """The table of products."""
+    return markdown_table(
+        "product, N x K | weights | rows | note | tile | registers | shared KB | instructions a weight | blocks",
+        [
+            [
+                product.label,
+                each_of(product.tile_for(TARGETS[name]) for name in TARGET_NAMES),
+                each_target(reports, lambda report: report.kernels[0].code.registers),
+                each_target(reports, lambda report: round(report.kernels[0].shared_bytes / 1024)),
+                each_of(product.weight_cost(TARGETS[name], reports[name]) for name in TARGET_NAMES),
+                each_target(reports, lambda report: report.kernels[0].grid[0] * report.kernels[0].grid[1]),
+            ]
+            for product, reports in rows
+        ],
+    )
+
+
 def step_table(rows: Iterable[tuple[Step, Reports]]) -> str:
     """The table of whole forward programs."""
     return markdown_table(
@@ -79,8 +98,13 @@ def markdown_table(header: str, rows: Iterable[list[str]]) -> str:
 
 def each_target(reports: Reports, number: Callable[[ProgramReport], float]) -> str:
     """A number of each target's report, "1 / 2 / 3"; once where all are equal."""
-    numbers = [number(reports[name]) for name in TARGET_NAMES]
-    return str(numbers[0]) if len(set(numbers)) == 1 else " / ".join(map(str, numbers))
+    return each_of(number(reports[name]) for name in TARGET_NAMES)
+
+
+def each_of(values: Iterable[object]) -> str:
+    """A value for each target, likewise."""
+    texts = list(map(str, values))
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
 def with_table(page: str, name: str, table: str) -> str:

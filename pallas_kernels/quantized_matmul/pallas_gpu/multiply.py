@@ -47,7 +47,7 @@ def multiply(inputs: Inputs, result: Ref, *, geometry: Geometry) -> None:
 
 def _round(index: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> State:
     """Add the products of the round's inputs."""
-    sums, squares = state.sums, []
+    sums, squares, coming_groups = state.sums, [], state.groups
     for number in range(max(1, len(state.groups))):
         products, x_sums = [], []
         for run in (run for run in geometry.runs if run.group == number):
@@ -62,10 +62,15 @@ def _round(index: Array, state: State, inputs: Inputs, tile: Tile, geometry: Geo
             x_sum = tile.of_rows(functools.reduce(jnp.add, x_sums))
             product = apply_group(product, x_sum, scale, offset, inputs.x.dtype)
         sums = sums + product
+        if number == max(0, len(state.groups) - 2):
+            # Here, by what the compiler makes of it: earlier they cost registers, after the last product they
+            # are waited for.
+            coming = jnp.minimum(index + 1, geometry.num_rounds - 1)
+            coming_groups = load_groups(inputs.matrix, tile, coming, geometry)
     return State(
         sums=sums,
         squares=state.squares + jnp.sum(functools.reduce(jnp.add, squares), axis=1),
-        groups=load_groups(inputs.matrix, tile, jnp.minimum(index + 1, geometry.num_rounds - 1), geometry),
+        groups=coming_groups,
     )
 
 

@@ -42,7 +42,10 @@ def load_groups(matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array,
     """The groups of the round ``index`` in the tile's rows of the matrix."""
     if not isinstance(matrix, Int4Matrix):
         return ()
-    first = index * PIECE // geometry.group_size
+    if geometry.group_size > PIECE:
+        first = jax.lax.div(index, jnp.int32(geometry.group_size // PIECE))
+    else:
+        first = index * geometry.groups_per_round
     places = [(tile.matrix_row, first + group) for group in range(geometry.groups_per_round)]
     return tuple((load(matrix.scales.at[place], None), load(matrix.offsets.at[place], None)) for place in places)
 
