@@ -61,7 +61,7 @@ def product_table(rows: Iterable[tuple[Product, Reports]]) -> str:
                 each_of(product.tile_for(TARGETS[name]) for name in TARGET_NAMES),
                 each_target(reports, lambda report: report.kernels[0].code.registers),
                 each_target(reports, lambda report: round(report.kernels[0].shared_bytes / 1024)),
-                each_of(product.weight_cost(TARGETS[name], reports[name]) for name in TARGET_NAMES),
+                each_of(product.weight_cost(TARGETS[name], reports[name]) or "-" for name in TARGET_NAMES),
                 each_target(reports, lambda report: report.kernels[0].grid[0] * report.kernels[0].grid[1]),
             ]
             for product, reports in rows
