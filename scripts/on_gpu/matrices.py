@@ -10,7 +10,7 @@ from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, Weight, pad_
 FORMATS = ("bfloat16", "int8", "int4/64")
 """Those that are timed."""
 
-ALL_FORMATS = ("float32", "bfloat16", "int8", "int4/32", "int4/64", "int4/128", "int4/row")
+ALL_FORMATS = (*FORMATS, "int4/32", "int4/128", "int4/row", "float32")
 """A type, and after the slash the inputs of an INT4 group."""
 
 _DEVIATION_OF_INT8 = 73.3

@@ -49,7 +49,7 @@ class Part:
 PARTS = (
     Part(name="versions", function="scripts.on_gpu.versions:rows", seconds=30),
     Part(name="correctness.attention", function="scripts.on_gpu.attention_correctness:rows", seconds=70),
-    Part(name="correctness.products", function="scripts.on_gpu.product_correctness:rows", seconds=70),
+    Part(name="correctness.products", function="scripts.on_gpu.product_correctness:rows", seconds=75),
     Part(name="speed.products", function="scripts.on_gpu.product_speed:rows", seconds=75),
     Part(name="speed.attention", function="scripts.on_gpu.attention_speed:rows", seconds=40),
     Part(name="model.bfloat16", function="scripts.on_gpu.model:rows", seconds=80, arguments=("bfloat16",)),

@@ -92,7 +92,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Find the fastest tile sizes on this machine's GPU, and write them.")
     parser.add_argument("--operations", nargs="+", choices=list(_TYPES), default=list(_TYPES))
     parser.add_argument("--models", nargs="+", choices=sorted(SHAPES), metavar="NAME", default=_MODELS)
-    parser.add_argument("--formats", nargs="+", choices=ALL_FORMATS[1:], default=FORMATS, help="of weights")
+    parser.add_argument("--formats", nargs="+", choices=ALL_FORMATS[:-1], default=FORMATS, help="of weights")
     parser.add_argument("--rows", nargs="+", type=int, default=_ROWS, help="of activations, powers of two")
     parser.add_argument("--seconds", type=float, default=500, help="for all; what is there so far stays written")
     parser.add_argument("--again", action="store_true", help="tune what the table has already, too")
