@@ -12,12 +12,15 @@ logger = logging.getLogger(__name__)
 Kernels = Literal["auto", "xla", "pallas"]
 
 
-def choose_kernels(asked: str, model: ModelConfig) -> Implementation:
+def choose_kernels(asked: str, model: ModelConfig) -> Implementation | None:
     """What runs where ``asked`` was asked for.
 
     Args:
         asked: ``xla``, ``pallas``, or ``auto``: the GPU kernels on a GPU that they support, ``xla`` elsewhere.
         model: the shape of the model.
+
+    Returns:
+        The implementation of every operation; None: each operation takes the best of its GPU kernels.
 
     Raises:
         ValueError: ``asked`` is none of these, or it is ``pallas`` and they do not take this model or this GPU.
@@ -34,4 +37,5 @@ def choose_kernels(asked: str, model: ModelConfig) -> Implementation:
     logger.info("kernels on %s: %s", device.kind, implementation)
     if implementation == "pallas" and not device.is_gpu:
         logger.warning("kernels is 'pallas' on a %s: the GPU kernels are interpreted, which is slow", device.platform)
-    return implementation
+    # Products ask no more of a GPU than attention does.
+    return None if asked == "auto" and implementation == "pallas" else implementation

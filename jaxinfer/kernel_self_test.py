@@ -23,6 +23,7 @@ from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error
 from jaxinfer.matmul_cases import head_product, layer_products, product_error, runs_kernel
 from jaxinfer.programs import chunk_sizes, row_sizes
+from pallas_kernels.quantized_matmul import Implementation
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,11 @@ class KernelSelfTestError(RuntimeError):
 
 
 def check_kernels(
-    model: ModelConfig, config: EngineConfig, dtype: np.dtype, quantization: Quantization | None = None
+    model: ModelConfig,
+    config: EngineConfig,
+    dtype: np.dtype,
+    quantization: Quantization | None = None,
+    kernels: Implementation | None = "pallas",
 ) -> None:
     """Run every kind of kernel that an engine will run, on small inputs.
 
@@ -44,6 +49,7 @@ def check_kernels(
         config: the engine's limits.
         dtype: of activations and cache, float32 or bfloat16.
         quantization: of the layers' matrices.
+        kernels: the implementation of products; None: the best of the GPU kernels for each.
 
     Raises:
         KernelSelfTestError: one is wrong; the message says which, by how much, where, and what can be done.
@@ -51,7 +57,7 @@ def check_kernels(
     start = time.perf_counter()
     # Nearly all of the time goes into compiling, which runs side by side.
     pool, device = ThreadPoolExecutor(), jax.config.jax_default_device
-    cases = [*_attention_cases(model, config, dtype), *_product_cases(model, config, dtype, quantization)]
+    cases = [*_attention_cases(model, config, dtype), *_product_cases(model, config, dtype, quantization, kernels)]
     running = [(name, pool.submit(_measured_on, device, measure)) for name, measure in cases]
     pool.shutdown(wait=False)  # so that Ctrl-C below does not wait for what is running
     for name, measured in running:
@@ -88,7 +94,11 @@ def _attention_cases(model: ModelConfig, config: EngineConfig, dtype: np.dtype) 
 
 
 def _product_cases(
-    model: ModelConfig, config: EngineConfig, dtype: np.dtype, quantization: Quantization | None
+    model: ModelConfig,
+    config: EngineConfig,
+    dtype: np.dtype,
+    quantization: Quantization | None,
+    kernels: Implementation | None,
 ) -> Iterator[Case]:
     """With the rows of the smallest and of the largest programs, decode rows alone and with a chunk."""
     rows = row_sizes(config.max_num_seqs)
@@ -100,7 +110,8 @@ def _product_cases(
     ]
     for each, num_rows in launches:
         if runs_kernel(each, num_rows, dtype):
-            yield f"the product {each.name} (T = {num_rows})", partial(product_error, each, num_rows, dtype)
+            name = f"the product {each.name} (T = {num_rows})"
+            yield name, partial(product_error, each, num_rows, dtype, kernels)
 
 
 def _message(what: str, how: str) -> str:

@@ -75,7 +75,9 @@ def rotary_angles(
 class Attention(nnx.Module):
     """Grouped-query attention: writes the tokens' K and V to the cache, and attends to what the cache holds."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation | None
+    ) -> None:
         """Takes the attention's of the weights ``layers.{layer}.*`` (shapes as in ``jaxinfer.weights``)."""
         self.norm = nnx.Param(weights[f"layers.{layer}.attention_norm"])
         self.qkv = nnx.Param(weights[f"layers.{layer}.qkv"])
@@ -86,7 +88,7 @@ class Attention(nnx.Module):
         self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         self.norm_eps = config.norm_eps
         self.window = config.windows[layer]
-        self.kernels: Implementation = kernels
+        self.kernels: Implementation | None = kernels
 
     def __call__(
         self,
@@ -170,13 +172,15 @@ class Attention(nnx.Module):
 class FeedForward(nnx.Module):
     """SwiGLU: down(silu(gate x) * up x) (Shazeer, GLU Variants Improve Transformer, 2020)."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation | None
+    ) -> None:
         """Takes ``layers.{layer}.mlp_norm``, ``.gate_up`` and ``.down`` of ``weights``."""
         self.norm = nnx.Param(weights[f"layers.{layer}.mlp_norm"])
         self.gate_up = nnx.Param(weights[f"layers.{layer}.gate_up"])
         self.down = nnx.Param(weights[f"layers.{layer}.down"])
         self.norm_eps = config.norm_eps
-        self.kernels: Implementation = kernels
+        self.kernels: Implementation | None = kernels
 
     def __call__(self, x: Float[Array, "T E"]) -> Float[Array, "T E"]:
         """x with the layer's output added."""
@@ -194,7 +198,9 @@ class FeedForward(nnx.Module):
 class DecoderLayer(nnx.Module):
     """Attention and feed-forward, each with its norm, and added to the residual stream."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, Any], layer: int, kernels: Implementation | None
+    ) -> None:
         """Takes the weights named ``layers.{layer}.*``."""
         self.attention = Attention(config, weights, layer, kernels)
         self.mlp = FeedForward(config, weights, layer, kernels)

@@ -119,8 +119,8 @@ def build_engine(
     config = resolve_limits(loaded.config, array_dtype, weight_bytes=weight_bytes, **limits)
     if current_device().is_gpu:
         _warn_of_other_gpus()
-        if implementation == "pallas":
-            check_kernels(loaded.config, config, array_dtype, quantization)
+        if implementation != "xla":
+            check_kernels(loaded.config, config, array_dtype, quantization, implementation)
     weights = dict(loaded.weights(array_dtype, quantization))
     model = Decoder(loaded.config, weights, kernels=implementation)
     runner = ModelRunner(model, config, kv_dtype=array_dtype)

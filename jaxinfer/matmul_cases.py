@@ -16,7 +16,16 @@ from jaxtyping import Float, UInt8
 from jaxinfer.config import ModelConfig, Quantization
 from jaxinfer.kernel_cases import relative_error
 from pallas_kernels.device import current_device
-from pallas_kernels.quantized_matmul import Config, Int4Weight, Int8Weight, Weight, matmul, padded
+from pallas_kernels.quantized_matmul import (
+    Config,
+    Implementation,
+    Int4Weight,
+    Int8Weight,
+    Weight,
+    matmul,
+    padded,
+    pick_implementation,
+)
 from pallas_kernels.quantized_matmul.configs import Problem, find_config
 
 _NORM_EPS = 1e-5
@@ -96,19 +105,20 @@ def runs_kernel(product: Product, num_rows: int, dtype: np.dtype) -> bool:
     return find_config(product.problem(num_rows, dtype), current_device()).method == "fused"
 
 
-def product_error(product: Product, num_rows: int, dtype: np.dtype) -> float:
+def product_error(product: Product, num_rows: int, dtype: np.dtype, kernels: Implementation | None) -> float:
     """How far the product of random activations and a random matrix is from the definition.
 
     Args:
         product: of the model.
         num_rows: T.
         dtype: of the activations.
+        kernels: the implementation; None: what the device takes for the whole product.
 
     Returns:
         As ``relative_error``, over the rows of the result.
     """
-    rng = np.random.default_rng(0)
-    config = find_config(product.problem(num_rows, dtype), current_device())
+    rng, problem = np.random.default_rng(0), product.problem(num_rows, dtype)
+    implementation, config = pick_implementation(kernels, problem), find_config(problem, current_device())
     cut = _with_few_outputs(product, config)
     x = _rounded(rng.standard_normal((num_rows, cut.num_inputs)), dtype)
     weight, matrix = _weight(rng, cut, dtype)
@@ -123,8 +133,8 @@ def product_error(product: Product, num_rows: int, dtype: np.dtype) -> float:
         norm_eps=_NORM_EPS,
         swiglu=cut.swiglu,
         out_dtype=cut.out_dtype,
-        implementation="pallas",
-        config=config,
+        implementation=implementation,
+        config=config if implementation == "pallas" else None,
     )
     arrays = {name: None if part is None else part.astype(dtype) for name, part in parts.items()}
     return relative_error(jax.jit(run)(x.astype(dtype), weight, **arrays), _expected(x, matrix, cut, **parts))

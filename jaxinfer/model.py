@@ -20,16 +20,16 @@ from pallas_kernels.quantized_matmul import matmul
 class Decoder(nnx.Module):
     """A decoder of the Mistral family; ``ModelConfig`` says which."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], *, kernels: Implementation) -> None:
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Any], *, kernels: Implementation | None) -> None:
         """The model of the given arrays.
 
         Args:
             config: the model's shape.
             weights: by the names and shapes of ``jaxinfer.weights.weight_shapes``; matrices of layers may be quantized.
-            kernels: the implementation that every program of the model runs.
+            kernels: the implementation that every program of the model runs; None: each operation takes the device's.
         """
         self.config = config
-        self.kernels: Implementation = kernels
+        self.kernels: Implementation | None = kernels
         self.embedding = nnx.Param(weights["embedding"])
         self.layers = nnx.List([DecoderLayer(config, weights, i, kernels) for i in range(config.num_layers)])
         self.final_norm = nnx.Param(weights["final_norm"])

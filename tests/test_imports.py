@@ -62,6 +62,7 @@ ALLOWED = {
         "jaxinfer.kernel_cases",
         "jaxinfer.matmul_cases",
         "jaxinfer.programs",
+        "pallas_kernels.*",
     ],
     "jaxinfer.runner": [
         "jaxinfer.config",

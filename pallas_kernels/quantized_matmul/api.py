@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from pallas_kernels.arrays import check_factor
 from pallas_kernels.quantized_matmul import xla
 from pallas_kernels.quantized_matmul.checks import check_config, check_operands, check_out_dtype
-from pallas_kernels.quantized_matmul.configs import Config
+from pallas_kernels.quantized_matmul.configs import Config, Problem
 from pallas_kernels.quantized_matmul.implementation import Implementation, pick_implementation
 from pallas_kernels.quantized_matmul.jax_triton_gpu import launch as triton_launch
 from pallas_kernels.quantized_matmul.pallas_gpu import launch
@@ -61,7 +61,9 @@ def matmul(
     check_operands(x, weight, norm, bias, residual, swiglu=swiglu)
     check_config(config)
     run: Any = xla.matmul
-    match pick_implementation(implementation):
+    # Tiles that are given are the Pallas kernel's, unless another one was asked for.
+    problem = None if config else Problem.of(x, weight, swiglu=swiglu)
+    match pick_implementation(implementation, problem):
         case "pallas":
             run = partial(launch.matmul, config=config)
         case "triton":

@@ -4,8 +4,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from jaxtyping import Array
+
 from pallas_kernels.arrays import FLOATS, check_count, check_one_of
 from pallas_kernels.device import Device
+from pallas_kernels.quantized_matmul.weights import Int4Weight, Int8Weight, Weight
 from pallas_kernels.tuned import read_table, round_up, table_name
 
 Method = Literal["fused", "library"]
@@ -65,6 +68,27 @@ class Problem:
         check_count("group_size", self.group_size, least=0)
         check_one_of("swiglu", self.swiglu, (False, True))
         check_one_of("dtype", self.dtype, FLOATS)
+
+    @classmethod
+    def of(cls, x: Array, weight: Weight, *, swiglu: bool) -> "Problem":
+        """That of a product of these, which may be shapes alone."""
+        num_outputs, num_inputs = weight.shape
+        match weight:
+            case Int8Weight():
+                name, group_size = "int8", 0
+            case Int4Weight():
+                name, group_size = "int4", weight.group_size
+            case _:
+                name, group_size = weight.dtype.name, 0
+        return cls(
+            num_rows=len(x),
+            num_outputs=num_outputs,
+            num_inputs=num_inputs,
+            weight=name,
+            group_size=group_size,
+            swiglu=swiglu,
+            dtype=x.dtype.name,
+        )
 
     @property
     def bytes_per_weight(self) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jaxinfer import kernel_cases, kernel_self_test
-from jaxinfer.config import EngineConfig, ModelConfig
+from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error, relative_error
 from jaxinfer.kernel_self_test import KernelSelfTestError, check_kernels
 from pallas_kernels.device import Device
@@ -97,7 +97,7 @@ def test_every_program_that_may_differ_is_run(monkeypatch):
     run, products = [], []
     monkeypatch.setattr(kernel_self_test, "runs_kernel", lambda *launch: True)
     monkeypatch.setattr(
-        kernel_self_test, "product_error", lambda product, t, dtype: products.append((product.name, t)) or 0.0
+        kernel_self_test, "product_error", lambda product, t, *how: products.append((product.name, t)) or 0.0
     )
     monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: run.append((shape.window, b)) or 0.0)
     monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: run.append((shape.window, c, q)) or 0.0)
@@ -115,7 +115,7 @@ def test_every_program_that_may_differ_is_run(monkeypatch):
 def test_an_engine_of_one_row_and_one_block_runs_each_kernel_once(monkeypatch):
     run = []
     monkeypatch.setattr(
-        kernel_self_test, "product_error", lambda product, t, dtype: run.append((product.name, t)) or 0.0
+        kernel_self_test, "product_error", lambda product, t, *how: run.append((product.name, t)) or 0.0
     )
     monkeypatch.setattr(kernel_self_test, "runs_kernel", lambda product, t, dtype: t == 1 and product.name == "head")
     monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: run.append(b) or 0.0)
@@ -229,7 +229,13 @@ def test_a_count_that_is_left_is_seen(monkeypatch):
 
 
 @pytest.fixture
-def on_a_gpu(monkeypatch):
+def without_products(monkeypatch):
+    """Attention alone is tested."""
+    monkeypatch.setattr(kernel_self_test, "_product_cases", lambda *model: [])
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch, without_products):
     """What jax would say on a machine with one."""
     gpu, backend = SimpleNamespace(device_kind="NVIDIA A10"), SimpleNamespace(platform_version="PJRT C API\ncuda 13000")
     monkeypatch.setattr(kernel_self_test, "get_backend", lambda: backend)
@@ -263,7 +269,7 @@ def test_a_kernel_that_does_not_run_is_named_too(on_a_gpu, monkeypatch):
     assert isinstance(caught.value.__cause__, NotImplementedError)
 
 
-def test_a_kernel_that_computes_a_wrong_scale_stops_the_engine(monkeypatch):
+def test_a_kernel_that_computes_a_wrong_scale_stops_the_engine(monkeypatch, without_products):
     def wrong(operation, *arguments, **options):
         return operation(*arguments, **options) * 1.05
 
@@ -273,8 +279,17 @@ def test_a_kernel_that_computes_a_wrong_scale_stops_the_engine(monkeypatch):
         check_kernels(MODEL, LIMITS, FLOAT32)
 
 
+def test_a_product_that_is_wrong_is_named(monkeypatch):
+    monkeypatch.setattr(kernel_self_test, "_attention_cases", lambda *model: [])
+    monkeypatch.setattr(
+        kernel_self_test, "product_error", lambda product, t, *how: 0.3 if (product.name, t) == ("down", 5) else 0.0
+    )
+    with pytest.raises(KernelSelfTestError, match=r"the product down \(T = 5\) computes wrong values on .* of 0\.3 "):
+        check_kernels(MODEL, LIMITS, FLOAT32, Quantization(bits=4, group_size=64))
+
+
 @pytest.mark.parametrize("error", [float("inf"), 2.1e-5])
-def test_no_error_above_the_tolerance_passes(monkeypatch, error):
+def test_no_error_above_the_tolerance_passes(monkeypatch, without_products, error):
     monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: error)
     with pytest.raises(KernelSelfTestError):
         check_kernels(MODEL, LIMITS, FLOAT32)

@@ -52,7 +52,7 @@ def unchanged(x, weight, options):
 def test_products_that_are_right_pass(monkeypatch, quantization, dtype, tolerance):
     run_instead(monkeypatch, unchanged)
     for product in (*layer_products(MODEL, quantization), head_product(MODEL)):
-        assert product_error(product, 3, dtype) < tolerance, product
+        assert product_error(product, 3, dtype, "pallas") < tolerance, product
 
 
 def test_the_products_are_those_of_the_models_matrices():
@@ -99,13 +99,13 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_far_off(monkeypatch, fault, dtype):
     run_instead(monkeypatch, fault)
-    assert product_error(EVERYTHING, 3, dtype) > 2.5 * 2e-2
+    assert product_error(EVERYTHING, 3, dtype, "pallas") > 2.5 * 2e-2
 
 
 @pytest.mark.parametrize("num_rows", [1, 70])
 def test_the_wrong_scale_of_int8_is_far_off(monkeypatch, num_rows):
     run_instead(monkeypatch, scale_of_the_neighbour)
-    assert product_error(dataclasses.replace(EVERYTHING, quantization=INT8), num_rows, FLOAT32) > 2.5 * 2e-2
+    assert product_error(dataclasses.replace(EVERYTHING, quantization=INT8), num_rows, FLOAT32, "pallas") > 2.5 * 2e-2
 
 
 @pytest.mark.parametrize("quantization", [None, INT8, INT4, ROWS], ids=str)
@@ -117,7 +117,7 @@ def test_the_tiles_are_those_of_the_whole_product(monkeypatch, quantization):
     monkeypatch.setattr(matmul_cases, "matmul", lambda x, weight, **options: ran.append((x, weight)) or jnp.zeros(1))
     monkeypatch.setattr(matmul_cases, "relative_error", lambda *arrays: 0.0)
     product = dataclasses.replace(EVERYTHING, quantization=quantization, num_outputs=40_000)
-    product_error(product, 5, BFLOAT16)
+    product_error(product, 5, BFLOAT16, "pallas")
     (problem,), ((x, weight),) = asked, ran
     assert (problem.num_rows, problem.num_outputs, problem.num_inputs) == (5, 40_000, 200)
     assert problem.dtype == x.dtype.name

@@ -40,7 +40,7 @@ def matmul(
     """
     device = current_device()
     if config is None:
-        config = find_config(_problem(x, weight, swiglu=swiglu), device)
+        config = find_config(Problem.of(x, weight, swiglu=swiglu), device)
     if config.method == "library":
         fusions: dict[str, Any] = {"norm": norm, "norm_eps": norm_eps, "bias": bias, "residual": residual}
         return xla.matmul(x, weight, **fusions, swiglu=swiglu, out_dtype=out_dtype)
@@ -52,26 +52,6 @@ def matmul(
         interpret=not device.is_gpu,
         compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=config.num_stages),
     )(Inputs(x, _matrix(weight), norm, bias, residual))
-
-
-def _problem(x: Array, weight: Weight, *, swiglu: bool) -> Problem:
-    num_outputs, num_inputs = weight.shape
-    match weight:
-        case Int8Weight():
-            name = "int8"
-        case Int4Weight():
-            name = "int4"
-        case _:
-            name = weight.dtype.name
-    return Problem(
-        num_rows=len(x),
-        num_outputs=num_outputs,
-        num_inputs=num_inputs,
-        weight=name,
-        group_size=weight.group_size if isinstance(weight, Int4Weight) else 0,
-        swiglu=swiglu,
-        dtype=x.dtype.name,
-    )
 
 
 def _geometry(x: Array, weight: Weight, *, swiglu: bool, norm_eps: float, config: Config) -> Geometry:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from pallas_kernels.quantized_matmul import Config, Int4Weight, Int8Weight, implementation, matmul
+from pallas_kernels.quantized_matmul.configs import Problem
 from pallas_kernels.quantized_matmul.jax_triton_gpu import launch
 from tests.pallas_kernels.gpus import described, tracing_for
 from tests.pallas_kernels.quantized_matmul.int4_numbers import EPS, Product, defined, draw, packed, relative_error
@@ -202,3 +203,27 @@ def test_what_the_kernel_does_not_take(monkeypatch, changed, reason):
     x, weight = small_product()
     with tracing_for(described("NVIDIA A10")), pytest.raises(NotImplementedError, match=reason):
         matmul(**{"x": x, "weight": weight, "implementation": "triton"} | changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "picked"),
+    [
+        ({}, "triton"),
+        ({"num_rows": 16}, "triton"),
+        ({"num_rows": 17}, "pallas"),
+        ({"dtype": "float32"}, "pallas"),
+        ({"weight": "int8", "group_size": 0}, "pallas"),
+        ({"weight": "bfloat16", "group_size": 0}, "pallas"),
+    ],
+)
+def test_a_gpu_takes_it_by_itself_for_int4_and_few_rows_where_it_is(monkeypatch, changed, picked):
+    problem = Problem(
+        num_rows=1, num_outputs=64, num_inputs=128, weight="int4", group_size=64, swiglu=False, dtype="bfloat16"
+    )
+    problem = replace(problem, **changed)
+    assert implementation.pick_implementation(None, problem) == "xla", "on a CPU"
+    with tracing_for(described("NVIDIA A10", "8.6")):
+        monkeypatch.setattr(implementation, "why_not_triton", lambda device: None)
+        assert implementation.pick_implementation(None, problem) == picked
+        monkeypatch.setattr(implementation, "why_not_triton", lambda device: "it is not there")
+        assert implementation.pick_implementation(None, problem) == "pallas"
