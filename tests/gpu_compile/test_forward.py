@@ -4,8 +4,8 @@ import pytest
 
 from jaxinfer.gpu_compile import KernelKind
 from scripts.gpu_static.forward import Step, steps
-from scripts.gpu_static.tables import TARGET_NAMES
-from tests.gpu_compile.reports import report
+from scripts.gpu_static.tables import TARGET_NAMES, step_table
+from tests.gpu_compile.reports import assert_on_the_page, everywhere, report
 
 MOST_KERNELS_A_LAYER = {0: 5, 512: 11}
 """By chunk tokens."""
@@ -68,3 +68,7 @@ def test_the_portable_implementation_is_seen_to_break_these_limits():
     assert found.num_command_buffers > 1
     assert found.num_outside_command_buffers > 0
     assert len(found.kernels) > 32 * MOST_KERNELS_A_LAYER[0] + MOST_KERNELS_BESIDE
+
+
+def test_the_page_is_up_to_date():
+    assert_on_the_page("forward", step_table((each, everywhere(each)) for each in steps()))

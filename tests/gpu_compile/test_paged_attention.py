@@ -7,8 +7,8 @@ import pytest
 from jaxinfer.gpu_compile import TARGETS, KernelKind
 from pallas_kernels.paged_attention import Config
 from scripts.gpu_static.attention import Launch, launches
-from scripts.gpu_static.tables import TARGET_NAMES
-from tests.gpu_compile.reports import report
+from scripts.gpu_static.tables import TARGET_NAMES, launch_table
+from tests.gpu_compile.reports import assert_on_the_page, everywhere, report
 
 MOST_REGISTERS = {"decode": 168, "chunk": 210}
 MOST_SHARED_BYTES = 99 * 1024
@@ -108,3 +108,7 @@ def test_a_tile_that_is_too_large_is_seen_to_break_the_limits():
     (kernel,) = report(Launch(model="mistral-7b-v0.1", block_q=32, config=too_many_rows), "A10").kernels
     assert kernel.spill_bytes > 0
     assert kernel.code.registers > MOST_REGISTERS["chunk"]
+
+
+def test_the_page_is_up_to_date():
+    assert_on_the_page("attention", launch_table((each, everywhere(each)) for each in LAUNCHES))

@@ -8,8 +8,8 @@ from jaxinfer.gpu_compile import TARGETS, KernelKind
 from pallas_kernels.quantized_matmul import Config
 from scripts.gpu_static.loops import main_loop, operations
 from scripts.gpu_static.matmul import FORMATS, Product, products
-from scripts.gpu_static.tables import TARGET_NAMES
-from tests.gpu_compile.reports import report
+from scripts.gpu_static.tables import TARGET_NAMES, product_table
+from tests.gpu_compile.reports import assert_on_the_page, everywhere, report
 
 MOST_REGISTERS_AT_16_ROWS = 128
 MOST_SHARED_BYTES = 99 * 1024
@@ -118,3 +118,7 @@ def test_a_tile_that_is_too_large_is_seen_to_break_the_limits():
     (kernel,) = report(product, "A10").kernels
     assert kernel.spill_bytes > 0
     assert kernel.code.registers > MOST_REGISTERS_AT_16_ROWS
+
+
+def test_the_page_is_up_to_date():
+    assert_on_the_page("products", product_table((each, everywhere(each)) for each in PRODUCTS))
