@@ -4,10 +4,10 @@ import dataclasses
 from types import SimpleNamespace
 
 import jax
-import numpy as np
 import pytest
 
 from jaxinfer import loading
+from jaxinfer.config import Quantization
 from jaxinfer.kernel_self_test import KernelSelfTestError
 from jaxinfer.loading import build_engine, open_model
 from tests.checkpoints.writers import HF_CONFIG, hf_tensors, known_weights, write_hf, write_json
@@ -79,12 +79,14 @@ def tested(monkeypatch):
 )
 def test_kernels_are_tested_where_a_gpu_is_to_run_them(with_gpus, tested, model, num_gpus, kernels, is_tested):
     with_gpus(num_gpus)
-    _, runner = build_engine(model, dtype="bfloat16", kernels=kernels, **LIMITS)
+    int8 = Quantization(bits=8)
+    _, runner = build_engine(model, dtype="bfloat16", quantization=int8, kernels=kernels, **LIMITS)
     if not is_tested:
         assert tested == []
         return
-    [(tested_model, config, dtype)] = tested
-    assert tested_model == model.config
+    [(tested_model, config, dtype, quantization, implementation)] = tested
+    assert (tested_model, quantization) == (model.config, int8)
+    assert implementation == (None if kernels == "auto" else kernels)
     assert {name: getattr(config, name) for name in LIMITS} == LIMITS
     assert dtype == runner.programs.weights[0].dtype == "bfloat16"
 
@@ -93,7 +95,7 @@ def test_kernels_that_fail_end_the_start_before_weights_are_read(with_gpus, monk
     def fail(*arguments):
         raise KernelSelfTestError("wrong")
 
-    def read(dtype: np.dtype):
+    def read(*how):
         raise AssertionError("the weights were read")
 
     with_gpus(1)
