@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,35 +95,32 @@ WITH_BIAS_AND_NORM = ModelConfig(
 )
 
 
-@pytest.mark.parametrize("without", [None, "qkv_bias", "qk_norm"])
+def decoded(weights: Mapping[str, Any], kernels: Implementation) -> tuple[list[int], np.ndarray]:
+    """Prompt and greedy tokens but the last, and the logits of the last six, the first of which end a chunk."""
+    model = Decoder(WITH_BIAS_AND_NORM, weights, kernels=kernels)
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 32, "num_kv_pages": 4}
+    prompt = np.random.default_rng(2).integers(0, model.config.vocab_size, 11).tolist()
+    token_ids, logits = record_greedy(engine(model, few_programs=True, **limits), prompt, 6)
+    return prompt + token_ids[:-1], logits
+
+
 @pytest.mark.parametrize("kernels", ["xla", "pallas"])
-def test_bias_and_norm_of_heads_follow_the_definition(kernels: Implementation, without: str | None) -> None:
+def test_bias_and_norm_of_heads_follow_the_definition(kernels: Implementation) -> None:
     """In a prompt's chunk and in a decode row, which come to norm and rotation by different ways; each part counts."""
-    config = WITH_BIAS_AND_NORM
-    weights = _weights(config)
-    model = Decoder(config, {name: jnp.asarray(array) for name, array in weights.items()}, kernels=kernels)
-    prompt = np.random.default_rng(2).integers(0, config.vocab_size, 11).tolist()
-    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 32, "num_kv_pages": 4}
-    token_ids, logits = record_greedy(engine(model, few_programs=True, **limits), prompt, 6)
-    defined = config if without is None else dataclasses.replace(config, **{without: False})
-    expected = decoder_logits(defined, weights, prompt + token_ids[:-1])[-6:]
-    assert (np.abs(logits - expected).max() < TOLERANCE) == (without is None)
+    weights = _weights(WITH_BIAS_AND_NORM)
+    whole, logits = decoded({name: jnp.asarray(array) for name, array in weights.items()}, kernels)
+    for without in ("qkv_bias", "qk_norm", None):
+        config = WITH_BIAS_AND_NORM if without is None else dataclasses.replace(WITH_BIAS_AND_NORM, **{without: False})
+        error = np.abs(logits - decoder_logits(config, weights, whole)[-6:]).max()
+        assert (error < TOLERANCE) == (without is None), without
 
 
-@pytest.mark.parametrize("kernels", ["xla", "pallas"])
 @pytest.mark.parametrize("quantization", [Quantization(bits=8), Quantization(bits=4, group_size=32)], ids=str)
-def test_a_quantized_model_is_that_of_its_dequantized_matrices(
-    kernels: Implementation, quantization: Quantization
-) -> None:
-    config = WITH_BIAS_AND_NORM
-    weights = {name: quantized(name, array, quantization) for name, array in _weights(config).items()}
-    prompt = np.random.default_rng(2).integers(0, config.vocab_size, 11).tolist()
-    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 32, "num_kv_pages": 4}
-    model = Decoder(config, weights, kernels=kernels)
-    token_ids, logits = record_greedy(engine(model, few_programs=True, **limits), prompt, 6)
+def test_a_quantized_model_is_that_of_its_dequantized_matrices(quantization: Quantization) -> None:
+    weights = {name: quantized(name, array, quantization) for name, array in _weights(WITH_BIAS_AND_NORM).items()}
+    whole, logits = decoded(weights, "xla")
     floats = {name: dequantize(w, jnp.dtype(jnp.float32)) if w.shape[1:] else w for name, w in weights.items()}
-    expected = decoder_logits(config, floats, prompt + token_ids[:-1])[-6:]
-    assert np.abs(logits - expected).max() < TOLERANCE
+    assert np.abs(logits - decoder_logits(WITH_BIAS_AND_NORM, floats, whole)[-6:]).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 16, 64])
