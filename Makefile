@@ -19,6 +19,10 @@ OLDEST = '.[test,jax-triton]' jax==$(OLDEST_JAX) jaxlib==$(OLDEST_JAX) jax-cuda1
 # Exported, so that the shell takes it as it is, quotes and all.
 export PROMPT = What is the capital of France?
 
+# Whole files go to as many processes as there are cores, but no more than memory has room for: one takes up to 4 GB.
+# Not so with ARGS, which are for a look at a few tests.
+PARALLEL = $(if $(ARGS),,-n auto --maxprocesses 4 --dist loadfile)
+
 VENV = .venv
 VENV_OLDEST = .venv-oldest
 VENV_GPU = .venv-gpu
@@ -36,7 +40,7 @@ $(VENV_GPU)/.installed: pyproject.toml
 	@sh scripts/make_venv.sh $(VENV_GPU) "$(PYTHON)" --editable '.[test,gpu-compile]'
 	@touch $@
 
-.PHONY: venv demo test test-all test-oldest-jax test-gpu-compile gpu-static lint format clean help
+.PHONY: venv demo test test-all test-oldest-jax test-oldest-kernels test-gpu-compile gpu-static lint format clean help
 
 venv: $(VENV)/.installed  ## make the environment .venv
 
@@ -46,20 +50,23 @@ demo: venv  ## a small real model answers a question
 # ARGS are for the main environment, and with them nothing else runs: the files that they name are not in the others.
 # Kernels are what a version of jax breaks, so the oldest one runs their tests every time.
 test: venv  ## run the tests, without those marked slow
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 	@$(if $(ARGS),,$(MAKE) --no-print-directory test-gpu-compile)
-	@$(if $(ARGS),,$(MAKE) --no-print-directory test-oldest-jax ARGS="tests/pallas_kernels tests/gpu_compile")
+	@$(if $(ARGS),,$(MAKE) --no-print-directory test-oldest-kernels)
 
 test-all: venv  ## run the tests, slow ones too
-	$(BIN)/python -m pytest -m '' $(ARGS)
+	$(BIN)/python -m pytest -m '' $(PARALLEL) $(ARGS)
 	@$(if $(ARGS),,$(MAKE) --no-print-directory test-gpu-compile ARGS="tests/gpu_compile -m ''")
 
 # Told which platform it has, JAX loads the plugin and does not look for a GPU; so in the two environments that have it.
 test-oldest-jax: $(VENV_OLDEST)/.installed  ## run the tests with the oldest jax that is supported
-	JAX_PLATFORMS=cpu $(VENV_OLDEST)/bin/python -m pytest $(ARGS)
+	JAX_PLATFORMS=cpu $(VENV_OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
+
+test-oldest-kernels: $(VENV_OLDEST)/.installed
+	JAX_PLATFORMS=cpu $(VENV_OLDEST)/bin/python -m pytest $(PARALLEL) tests/pallas_kernels tests/gpu_compile
 
 test-gpu-compile: $(VENV_GPU)/.installed  ## compile for GPUs that are not there and look at the result
-	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m pytest $(or $(ARGS),tests/gpu_compile)
+	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m pytest $(PARALLEL) $(or $(ARGS),tests/gpu_compile)
 
 gpu-static: $(VENV_GPU)/.installed $(VENV_OLDEST)/.installed  ## write the tables of docs/gpu-static.md anew
 	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m scripts.gpu_static

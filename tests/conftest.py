@@ -1,7 +1,9 @@
 """What all tests share: where the data lies, and shapes checked at run time."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 from tests import shape_checks
@@ -17,3 +19,10 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip("needs the data folder ../shared/data beside the repository")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_of_one_file() -> Iterator[None]:
+    """Dropped after it: kept to the end, they take gigabytes, and most of the mappings that a process may have."""
+    yield
+    jax.clear_caches()
