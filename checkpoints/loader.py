@@ -90,6 +90,10 @@ class WeightLoader:
         expected |= {name: infos[original].shape for name, original in self._copies.items()}
         ignored = {name for pattern in table.ignored for name in _expand(pattern, self._config.num_layers)}
         faults = [f"missing: {name}, shape {shape}" for name, shape in expected.items() if name not in infos]
+        faults += [
+            f"not filled: {name}, shape {shape}: no tensor of this layout is known to hold it"
+            for name, shape in self._unfilled()
+        ]
         for name, info in infos.items():
             if name in table.refused:
                 faults.append(f"refused: {name}: {table.refused[name]}")
@@ -98,6 +102,12 @@ class WeightLoader:
             elif name not in ignored:
                 faults.append(f"unexpected: {name}, shape {info.shape}")
         return faults
+
+    def _unfilled(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The weights that would be left with rows of whatever was in memory."""
+        for name, shape in self._shapes.items():
+            if sum(piece.shape[0] for piece in self._pieces[name]) != shape[0]:
+                yield name, shape
 
 
 def _misfits(name: str, info: TensorInfo, expected: tuple[int, ...]) -> Iterator[str]:

@@ -33,7 +33,7 @@ def quantized(name: str, array: Array | np.ndarray, quantization: Quantization |
     scales = [weight.scales, weight.offsets] if isinstance(weight, Int4Weight) else [weight.scales]
     if not all(bool(jnp.isfinite(each).all()) for each in scales):
         raise ValueError(
-            f"{name} cannot be quantized to {quantization.bits} bits: not all its numbers are finite"
+            f"{name} cannot be quantized to {quantization.bits} bits: some of its numbers are not finite, or too large"
         )
     return weight
 

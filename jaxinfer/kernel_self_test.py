@@ -1,9 +1,9 @@
 """A test of the GPU kernels on the device that is to run them, made when an engine starts there.
 
 A compiler or a driver can make a kernel compute wrong values without a word (jax 0.11.0 and 0.11.1 do on some Ampere
-cards with CUDA 13: jax issue 40633), and what comes of it reads like the text of a bad model. So each kernel runs once
-as the smallest and as the largest program of the engine will run it, since their keys are cut into the most and into
-the fewest shares, and the engine does not start if one is wrong.
+cards with CUDA 13: jax issue 40633), and what comes of it reads like the text of a bad model. So each kernel runs
+first, and the engine does not start if one is wrong: attention as the smallest and as the largest program will run it,
+since their keys are cut into the most and into the fewest shares, and products in every kind of tile of a program.
 """
 
 import logging
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from jax.extend.backend import get_backend
 
 from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error
-from jaxinfer.matmul_cases import head_product, layer_products, product_error, runs_kernel
+from jaxinfer.matmul_cases import head_product, launches, layer_products, product_error
 from jaxinfer.programs import chunk_sizes, row_sizes
 from pallas_kernels.quantized_matmul import Implementation
 
@@ -100,16 +99,11 @@ def _product_cases(
     quantization: Quantization | None,
     kernels: Implementation | None,
 ) -> Iterator[Case]:
-    """With the rows of the smallest and of the largest programs, decode rows alone and with a chunk."""
-    rows = row_sizes(config.max_num_seqs)
-    least, most = rows[0], rows[-1]
-    with_chunk = most + chunk_sizes(config.max_chunk_tokens, config.block_q)[-1]
-    launches = [
-        *product(layer_products(model, quantization), dict.fromkeys([least, most, with_chunk])),
-        *product([head_product(model)], dict.fromkeys([least, most])),
-    ]
-    for each, num_rows in launches:
-        if runs_kernel(each, num_rows, dtype):
+    """With numbers of rows that lead to every kind of launch of the engine's programs."""
+    rows, chunks = row_sizes(config.max_num_seqs), chunk_sizes(config.max_chunk_tokens, config.block_q)
+    tokens = [b + c for b in rows for c in chunks]
+    for each, sizes in (*((each, tokens) for each in layer_products(model, quantization)), (head_product(model), rows)):
+        for num_rows in launches(each, sizes, dtype, kernels):
             name = f"the product {each.name} (T = {num_rows})"
             yield name, partial(product_error, each, num_rows, dtype, kernels)
 

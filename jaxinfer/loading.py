@@ -81,8 +81,11 @@ def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int
 def _read_weights(
     checkpoint: Checkpoint, dtype: np.dtype, quantization: Quantization | None
 ) -> Iterator[tuple[str, Any]]:
-    """Each weight of a file, put on the device and quantized there before the next one is read."""
-    return ((name, quantized(name, array, quantization)) for name, array in checkpoint.weights(dtype))
+    """Each weight of a file, put on the device, quantized there and dropped here before the next one is read."""
+    for name, array in checkpoint.weights(dtype):
+        weight = quantized(name, array, quantization)
+        del array
+        yield name, weight
 
 
 def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:

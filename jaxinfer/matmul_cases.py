@@ -4,7 +4,7 @@ A case has all the inputs of the model's product and a few of its outputs, and t
 have: the kernel is the same, and the answer is soon computed on the host.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,8 +27,12 @@ from pallas_kernels.quantized_matmul import (
     pick_implementation,
 )
 from pallas_kernels.quantized_matmul.configs import Problem, find_config
+from pallas_kernels.tuned import round_up
 
 _NORM_EPS = 1e-5
+_WIDEST_TILE = 128
+"""Outputs of a tile of a kernel that chooses its own."""
+
 _GATE_LIMIT = 30
 """Beyond it silu(x) is x or 0 to more digits than are compared."""
 
@@ -100,9 +104,25 @@ def head_product(model: ModelConfig) -> Product:
     )
 
 
-def runs_kernel(product: Product, num_rows: int, dtype: np.dtype) -> bool:
-    """Whether so many rows are the kernel's, and not the library's."""
-    return find_config(product.problem(num_rows, dtype), current_device()).method == "fused"
+def launches(product: Product, sizes: Iterable[int], dtype: np.dtype, kernels: Implementation | None) -> list[int]:
+    """Of these numbers of rows the smallest, and for each kind of launch that they lead to the largest.
+
+    Numbers of rows that are the library's are left out: what runs then is no kernel of ours.
+
+    Args:
+        product: of the model.
+        sizes: numbers of rows.
+        dtype: of the activations.
+        kernels: as in ``product_error``.
+    """
+    kinds: dict[object, int] = {}
+    smallest = None
+    for num_rows in sorted(sizes, reverse=True):
+        implementation, config = _launch(product, num_rows, dtype, kernels)
+        if config is None or config.method == "fused":
+            kinds.setdefault((implementation, config or round_up(num_rows)), num_rows)
+            smallest = num_rows
+    return sorted({*kinds.values(), *([] if smallest is None else [smallest])})
 
 
 def product_error(product: Product, num_rows: int, dtype: np.dtype, kernels: Implementation | None) -> float:
@@ -117,8 +137,8 @@ def product_error(product: Product, num_rows: int, dtype: np.dtype, kernels: Imp
     Returns:
         As ``relative_error``, over the rows of the result.
     """
-    rng, problem = np.random.default_rng(0), product.problem(num_rows, dtype)
-    implementation, config = pick_implementation(kernels, problem), find_config(problem, current_device())
+    rng = np.random.default_rng(0)
+    implementation, config = _launch(product, num_rows, dtype, kernels)
     cut = _with_few_outputs(product, config)
     x = _rounded(rng.standard_normal((num_rows, cut.num_inputs)), dtype)
     weight, matrix = _weight(rng, cut, dtype)
@@ -134,16 +154,25 @@ def product_error(product: Product, num_rows: int, dtype: np.dtype, kernels: Imp
         swiglu=cut.swiglu,
         out_dtype=cut.out_dtype,
         implementation=implementation,
-        config=config if implementation == "pallas" else None,
+        config=config,
     )
     arrays = {name: None if part is None else part.astype(dtype) for name, part in parts.items()}
     return relative_error(jax.jit(run)(x.astype(dtype), weight, **arrays), _expected(x, matrix, cut, **parts))
 
 
-def _with_few_outputs(product: Product, config: Config) -> Product:
+def _launch(
+    product: Product, num_rows: int, dtype: np.dtype, kernels: Implementation | None
+) -> tuple[Implementation, Config | None]:
+    """What the whole product runs: the implementation, and the Pallas kernel's tiles; another one has its own."""
+    problem = product.problem(num_rows, dtype)
+    implementation = pick_implementation(kernels, problem)
+    return implementation, find_config(problem, current_device()) if implementation == "pallas" else None
+
+
+def _with_few_outputs(product: Product, config: Config | None) -> Product:
     """As many as two tiles and a part of a third have, of gates and of what they gate each."""
     halves = 2 if product.swiglu else 1
-    few = halves * (2 * config.block_outputs + 8)
+    few = halves * (2 * (config.block_outputs if config else _WIDEST_TILE) + 8)
     return replace(product, num_outputs=min(product.num_outputs, few))
 
 

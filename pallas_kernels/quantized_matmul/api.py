@@ -51,7 +51,8 @@ def matmul(
             for more shared memory than a GPU has fail when the program is compiled for it.
 
     Returns:
-        [T, M]; the sums are float32 inside.
+        [T, M]; the sums are float32 inside. The kernels round once, at the end; ``xla`` also rounds the sums to the
+        result's dtype before bias, SwiGLU and residual, and an INT4 matrix to that of x.
 
     Raises:
         ValueError: arrays whose shapes or dtypes do not fit each other, an odd number of rows of W with ``swiglu``, an

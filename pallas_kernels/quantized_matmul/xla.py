@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from pallas_kernels.norm import rms_norm
-from pallas_kernels.quantized_matmul.weights import Int8Weight, Weight, dequantize, pad_inputs
+from pallas_kernels.quantized_matmul.weights import Int4Weight, Int8Weight, Weight, dequantize, pad_inputs
 
 
 def matmul(
@@ -34,14 +34,20 @@ def matmul(
 
 
 def _product(x: Float[Array, "T K"], weight: Weight, dtype: jnp.dtype) -> Float[Array, "T N"]:
-    """x W^T. The sums of a float matrix come out in ``dtype``, which is asked of the product itself: one that is
-    rounded first makes ties of near logits. INT8 is scaled after the sum, in float32, so that XLA for a GPU converts
-    it inside its GEMM instead of writing the matrix.
+    """x W^T. The sums come out in ``dtype``, which is asked of the product itself: one that is rounded first makes ties
+    of near logits. INT8 is scaled after the sum, so that XLA for a GPU converts it inside its GEMM instead of writing
+    the matrix.
     """
-    contract = (((1,), (1,)), ((), ()))
     if isinstance(weight, Int8Weight):
-        sums = jax.lax.dot_general(
-            pad_inputs(x), weight.values.astype(x.dtype), contract, preferred_element_type=jnp.float32
-        )
-        return sums * weight.scales
-    return jax.lax.dot_general(x, dequantize(weight, x.dtype), contract, preferred_element_type=dtype)
+        return _dot(pad_inputs(x), weight.values.astype(x.dtype), dtype) * weight.scales
+    if isinstance(weight, Int4Weight):
+        # A matrix must not become floats before its x is there: XLA would do so with those of all layers at once.
+        x, weight = jax.lax.optimization_barrier((x, weight))
+    return _dot(x, dequantize(weight, x.dtype), dtype)
+
+
+def _dot(x: Float[Array, "T K"], matrix: Float[Array, "N K"], dtype: jnp.dtype) -> Float[Array, "T N"]:
+    """Of float32 it is exact, where the default of a GPU would round to TF32."""
+    precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
+    contract = (((1,), (1,)), ((), ()))
+    return jax.lax.dot_general(x, matrix, contract, precision=precision, preferred_element_type=dtype)

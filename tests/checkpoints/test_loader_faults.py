@@ -1,11 +1,15 @@
 """A file whose tensors do not fit the model is refused before anything is read, with every fault named."""
 
+from dataclasses import replace
+
 import gguf
 import numpy as np
 import pytest
 
 from checkpoints.checkpoint import open_checkpoint
-from checkpoints.safetensors_source import SafetensorsSource
+from checkpoints.loader import WeightLoader
+from checkpoints.safetensors_source import SafetensorsSource, find_files
+from checkpoints.tables import HUGGINGFACE
 from tests.checkpoints import writers
 from tests.checkpoints.writers import HF_CONFIG, known_weights
 
@@ -191,3 +195,13 @@ def test_huge_numbers_of_a_gguf_are_refused(tmp_path):
     huge |= dict.fromkeys(("llama.attention.key_length", "llama.attention.value_length"), 2**32 - 2)
     metadata = writers.GGUF_METADATA | huge | {"llama.rope.dimension_count": 2**32 - 2}
     fault_of(writers.write_gguf(tmp_path / "m.gguf", writers.gguf_tensors(known_weights()), metadata))
+
+
+@pytest.mark.parametrize(("field", "names"), [("qkv_bias", ["qkv_bias"]), ("qk_norm", ["q_norm", "k_norm"])])
+def test_a_weight_that_no_table_fills_is_not_left_as_memory_had_it(tmp_path, hf, field, names):
+    config = replace(writers.CONFIG, **{field: True})
+    source = SafetensorsSource(tmp_path, find_files(writers.write_hf(tmp_path, hf), "model"))
+    with pytest.raises(ValueError) as caught:
+        WeightLoader(HUGGINGFACE, config, source)
+    for name in names:
+        assert f"not filled: layers.0.{name}, shape (" in str(caught.value)

@@ -91,11 +91,11 @@ def test_pages_and_windows_of_any_size_will_do(monkeypatch, page_size, window):
 
 
 def test_every_program_that_may_differ_is_run(monkeypatch):
-    """The fewest and the most rows and chunk tokens, once for each kind of layer; each product of a layer at the fewest
-    and the most rows and with the longest chunk, and the head at the rows alone.
+    """The fewest and the most rows and chunk tokens, once for each kind of layer; each product of a layer with what its
+    launches need of all numbers of tokens, and the head of the rows alone.
     """
     run, products = [], []
-    monkeypatch.setattr(kernel_self_test, "runs_kernel", lambda *launch: True)
+    monkeypatch.setattr(kernel_self_test, "launches", lambda product, sizes, *how: sizes)
     monkeypatch.setattr(
         kernel_self_test, "product_error", lambda product, t, *how: products.append((product.name, t)) or 0.0
     )
@@ -109,7 +109,8 @@ def test_every_program_that_may_differ_is_run(monkeypatch):
         *((8, 1), (8, 32), (8, 64, 16), (8, 256, 16)),
     }
     of_layer = ("queries, keys and values", "attention output", "gate and up", "down")
-    assert sorted(products) == sorted([*product(of_layer, (1, 32, 288)), ("head", 1), ("head", 32)])
+    tokens = [b + c for b in (1, 8, 32) for c in (0, 64, 256)]
+    assert sorted(products) == sorted([*product(of_layer, tokens), *product(["head"], (1, 8, 32))])
 
 
 def test_an_engine_of_one_row_and_one_block_runs_each_kernel_once(monkeypatch):
@@ -117,7 +118,7 @@ def test_an_engine_of_one_row_and_one_block_runs_each_kernel_once(monkeypatch):
     monkeypatch.setattr(
         kernel_self_test, "product_error", lambda product, t, *how: run.append((product.name, t)) or 0.0
     )
-    monkeypatch.setattr(kernel_self_test, "runs_kernel", lambda product, t, dtype: t == 1 and product.name == "head")
+    monkeypatch.setattr(kernel_self_test, "launches", lambda product, *how: [1] if product.name == "head" else [])
     monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: run.append(b) or 0.0)
     monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: run.append((c, q)) or 0.0)
     check_kernels(MODEL, dataclasses.replace(LIMITS, max_num_seqs=1, max_chunk_tokens=16), FLOAT32)
@@ -281,6 +282,7 @@ def test_a_kernel_that_computes_a_wrong_scale_stops_the_engine(monkeypatch, with
 
 def test_a_product_that_is_wrong_is_named(monkeypatch):
     monkeypatch.setattr(kernel_self_test, "_attention_cases", lambda *model: [])
+    monkeypatch.setattr(kernel_self_test, "launches", lambda product, sizes, *how: sizes)
     monkeypatch.setattr(
         kernel_self_test, "product_error", lambda product, t, *how: 0.3 if (product.name, t) == ("down", 5) else 0.0
     )

@@ -8,9 +8,9 @@ import pytest
 
 from jaxinfer import matmul_cases
 from jaxinfer.config import ModelConfig, Quantization
-from jaxinfer.matmul_cases import Product, head_product, layer_products, product_error
+from jaxinfer.matmul_cases import Product, head_product, launches, layer_products, product_error
 from jaxinfer.weights import weight_shapes
-from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, matmul
+from pallas_kernels.quantized_matmul import Config, Int4Weight, Int8Weight, matmul
 
 FLOAT32, BFLOAT16 = np.dtype(jnp.float32), np.dtype(jnp.bfloat16)
 INT8, INT4, ROWS = Quantization(bits=8), Quantization(bits=4, group_size=64), Quantization(bits=4)
@@ -126,3 +126,25 @@ def test_the_tiles_are_those_of_the_whole_product(monkeypatch, quantization):
     else:
         assert problem.weight == ("int8" if isinstance(weight, Int8Weight) else weight.dtype.name)
         assert problem.group_size == 0
+
+
+def test_every_kind_of_launch_is_run_with_the_most_rows_that_lead_to_it(monkeypatch):
+    """Tiles of 16 rows up to 16, of 64 up to 96, and the library beyond; the fewest rows in any case."""
+
+    def find(problem, device):
+        rows = problem.num_rows
+        return Config(block_rows=16 if rows <= 16 else 64, method="fused" if rows <= 96 else "library")
+
+    monkeypatch.setattr(matmul_cases, "find_config", find)
+    sizes = [1, 8, 32, 65, 72, 96, 257, 288]
+    assert launches(EVERYTHING, sizes, BFLOAT16, "pallas") == [1, 8, 96]
+    assert launches(EVERYTHING, [257], BFLOAT16, "pallas") == []
+
+
+def test_a_kernel_that_chooses_its_tiles_runs_in_each_size_of_them(monkeypatch):
+    """By the device's own choice, which may be another kernel than the one whose tiles the tables hold."""
+    monkeypatch.setattr(
+        matmul_cases, "pick_implementation", lambda asked, problem: "triton" if problem.num_rows <= 16 else "pallas"
+    )
+    monkeypatch.setattr(matmul_cases, "find_config", lambda *problem: Config(block_rows=64, method="library"))
+    assert launches(EVERYTHING, [1, 7, 8, 16, 32], BFLOAT16, None) == [1, 8, 16]

@@ -111,8 +111,9 @@ def cut(
 def _why_not_these(x: Array, weight: Int4Weight, config: Config | None) -> str | None:
     if x.dtype != jnp.bfloat16:
         return f"x is {x.dtype.name}; the Triton kernel takes bfloat16 only"
-    if max(weight.values.size, x.size) > _MAX_INT32:
-        return f"weight and x have {weight.values.size} and {x.size} elements; the Triton kernel counts to {_MAX_INT32}"
+    sizes = weight.values.size, x.size, len(x) * weight.shape[0]
+    if max(sizes) > _MAX_INT32:
+        return f"weight, x and product have {sizes} elements; the Triton kernel counts to {_MAX_INT32}"
     if config and (config.method != "fused" or config.block_inputs != PIECE):
         return f"config is {config}; the Triton kernel takes method 'fused' and block_inputs {PIECE}"
     return None
