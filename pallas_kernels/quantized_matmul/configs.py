@@ -24,9 +24,9 @@ _MOST_FUSED_ROWS = 64
 _MOST_FUSED_INT4_ROWS = 256
 """The same of INT4, which XLA first writes to memory as bfloat16: a weight then moves 4.6 bytes instead of 0.6.
 
-The kernel takes each weight apart once for each tile of 32 rows, in some 9 instructions of a thread. An H100 moves
-3.3e12 bytes and issues 3e13 such instructions a second, so that the two ways are even at (4.6 / 3.3) / (9 / 30) = 4.6
-tiles and what the GEMM itself takes: some 200 rows. They are at some 300 rows on an A100, and on an A10 at many more.
+The kernel takes each weight apart once for each tile of 32 rows, in some 6 instructions of a thread. An H100 moves
+3.3e12 bytes and issues 3e13 such instructions a second, so that the two ways are even at (4.6 / 3.3) / (6 / 30) = 7
+tiles and what the GEMM itself takes: some 250 rows. They are at some 350 rows on an A100, and on an A10 at many more.
 """
 
 _BYTES_IN_FLIGHT = 32 * 1024
@@ -157,14 +157,15 @@ def _heuristic(problem: Problem, device: Device) -> Config:
             block_rows=16,
             block_outputs=32 // problem.matrix_rows_per_output,
             block_inputs=128 if problem.weight == "int4" else 32,
+            num_warps=8 if problem.weight == "int4" else 4,
             num_stages=2,
         )
     is_int4 = problem.weight == "int4"
     block_rows = max(16, min(32 if is_int4 else 64, round_up(problem.num_rows)))
     block_inputs = 128 if is_int4 or (problem.weight == "int8" and block_rows == 16) else 64
     matrix_rows = _matrix_rows(problem, block_rows, device)
-    # With 8 warps a small tile of x would come in copies of less than 16 bytes.
-    wants_8_warps = matrix_rows == 128 and not is_int4 and block_rows * block_inputs >= 2048
+    # With 8 warps a tile of 16 rows and 64 inputs, a run, would come in copies of less than 16 bytes.
+    wants_8_warps = matrix_rows == 128 and not is_int4 and block_rows > 16
     return Config(
         block_rows=block_rows,
         block_outputs=matrix_rows // problem.matrix_rows_per_output,

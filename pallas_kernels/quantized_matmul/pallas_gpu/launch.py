@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
-from jaxtyping import Array, Float, Int32, UInt8
+from jaxtyping import Array, Float
 
 from pallas_kernels.device import current_device
 from pallas_kernels.quantized_matmul import xla
@@ -44,17 +44,17 @@ def matmul(
     if config.method == "library":
         fusions: dict[str, Any] = {"norm": norm, "norm_eps": norm_eps, "bias": bias, "residual": residual}
         return xla.matmul(x, weight, **fusions, swiglu=swiglu, out_dtype=out_dtype)
-    geometry = _geometry(x, weight, swiglu=swiglu, norm_eps=norm_eps, config=config)
+    geometry = _geometry(x, weight, swiglu=swiglu, norm_eps=norm_eps, config=config, compiled=device.is_gpu)
     return pl.pallas_call(
         functools.partial(multiply, geometry=geometry),
         grid=geometry.grid,
         out_shape=jax.ShapeDtypeStruct((geometry.num_rows, geometry.num_outputs), out_dtype),
-        interpret=not device.is_gpu,
+        interpret=not geometry.compiled,
         compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=config.num_stages),
     )(Inputs(x, _matrix(weight), norm, bias, residual))
 
 
-def _geometry(x: Array, weight: Weight, *, swiglu: bool, norm_eps: float, config: Config) -> Geometry:
+def _geometry(x: Array, weight: Weight, *, swiglu: bool, norm_eps: float, config: Config, compiled: bool) -> Geometry:
     num_outputs, num_inputs = weight.shape
     stored_inputs, group_size = num_inputs, 0
     match weight:
@@ -74,6 +74,7 @@ def _geometry(x: Array, weight: Weight, *, swiglu: bool, norm_eps: float, config
         swiglu=swiglu,
         norm_eps=norm_eps,
         config=config,
+        compiled=compiled,
     )
 
 
@@ -90,15 +91,11 @@ def _check_offsets(values: Array) -> None:
 
 
 def _matrix(weight: Weight) -> Any:
-    """The weight as the kernel reads it. Four bytes are a word without a copy: XLA takes this for a change of name."""
+    """The weight as the kernel reads it."""
     match weight:
         case Int8Weight():
             return Int8Matrix(weight.values, weight.scales)
         case Int4Weight():
-            return Int4Matrix(_words(weight.values), weight.scales, weight.offsets)
+            return Int4Matrix(weight.values, weight.scales, weight.offsets)
         case _:
             return weight
-
-
-def _words(values: UInt8[Array, "N bytes"]) -> Int32[Array, "N words"]:
-    return jax.lax.bitcast_convert_type(values.reshape(len(values), -1, 4), jnp.int32)

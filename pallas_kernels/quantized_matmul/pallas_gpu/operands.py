@@ -8,6 +8,8 @@ import jax
 from pallas_kernels.quantized_matmul.configs import Config
 from pallas_kernels.quantized_matmul.weights import PIECE
 
+_LONGEST_RUN = 64
+
 Ref = Any
 """A reference to an array in the GPU's memory, for which jax has no public type; None where a class says so."""
 
@@ -24,9 +26,9 @@ class Int8Matrix:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Int4Matrix:
-    """An ``Int4Weight`` whose bytes are read four at a time: words int32 [N, padded K / 8], scales, offsets [N, G]."""
+    """An ``Int4Weight``: values uint8 [N, padded K / 2], scales, offsets [N, G]."""
 
-    words: Ref
+    values: Ref
     scales: Ref
     offsets: Ref
 
@@ -75,6 +77,7 @@ class Geometry:
         swiglu: whether the matrix has 2 M rows, first the gates.
         norm_eps: epsilon of the norm.
         config: tile sizes.
+        compiled: whether a GPU runs the kernel, not the interpreter.
     """
 
     num_rows: int
@@ -85,6 +88,7 @@ class Geometry:
     swiglu: bool
     norm_eps: float
     config: Config
+    compiled: bool
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -100,11 +104,13 @@ class Geometry:
     def runs(self) -> tuple[Run, ...]:
         """The inputs of a round.
 
-        Of INT4 half a piece or half of that, so that a run has one scale: first what the low bits of a stretch of bytes
-        hold, then the high bits.
+        At most 64: of 128 numbers of the norm's weight the compiler would give each of 128 threads one, which is too
+        narrow to be copied ahead. Of INT4 half a piece or half of that, so that a run has one scale: first what the low
+        bits of a stretch of bytes hold, then the high bits.
         """
         if not self.group_size:
-            return (Run(0, self.config.block_inputs, 0),)
+            length = min(self.config.block_inputs, _LONGEST_RUN)
+            return tuple(Run(first, length, 0) for first in range(0, self.config.block_inputs, length))
         length = min(self.group_size, PIECE // 2)
         firsts = (half + first for first in range(0, PIECE // 2, length) for half in (0, PIECE // 2))
         return tuple(Run(first, length, first // self.group_size) for first in firsts)

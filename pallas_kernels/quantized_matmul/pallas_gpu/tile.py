@@ -67,6 +67,12 @@ class Tile:
         operands = (numbers, x) if self.outputs_first else (x, numbers)
         return plgpu.dot(*operands, trans_b=True, precision=precision)
 
+    def input_sums(self, x: Float[Array, "rows run"]) -> Sums:
+        """Sums of x over the run, to go with a tile: its product with ones. In place of reductions, this takes no
+        exchange between threads, and brings each sum to where it is needed.
+        """
+        return self.product(x, jnp.ones((len(self.matrix_row), x.shape[1]), x.dtype))
+
     def gates_and_others(self, y: Sums) -> tuple[Sums, Sums]:
         """The two that each output is made of with SwiGLU. The dialect takes no slices, so each is a sum with zeros."""
         rows, outputs = len(self.row), len(self.output)
@@ -103,6 +109,15 @@ class Tile:
 def load(place: Ref, mask: Array | None) -> jax.Array:
     """What lies there; 0 where masked."""
     return plgpu.load(place, mask=mask, other=None if mask is None else 0)
+
+
+def worked_out_once(values: Shaped[Array, "m n"]) -> Shaped[Array, "m n"]:
+    """The same, worked out once for a program: of two that are even the larger.
+
+    What leads from a load to the operand of a product, the compiler would do in the operand's place: in each warp that
+    has the operand, however many have the same. It does not so move a reduction, and makes no instruction of this one.
+    """
+    return jnp.max(jnp.stack([values, values], axis=-1), axis=-1)
 
 
 def _matrix_rows(geometry: Geometry) -> Int32[Array, "matrix_rows"]:

@@ -6,7 +6,6 @@ what is fused are as on a GPU; the assembly, which it does not run, is worked th
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +21,7 @@ from pallas_kernels.quantized_matmul.configs import Problem
 from pallas_kernels.quantized_matmul.jax_triton_gpu import launch
 from tests.pallas_kernels.gpus import described, tracing_for
 from tests.pallas_kernels.quantized_matmul.int4_numbers import EPS, Product, defined, draw, packed, relative_error
+from tests.pallas_kernels.quantized_matmul.ptx_by_hand import as_bfloat16, carry_out, four_bytes
 
 needs_triton = pytest.mark.skipif(not find_spec("jax_triton"), reason="needs jax_triton: make test-oldest-jax")
 
@@ -119,47 +119,11 @@ def test_the_assembly_takes_every_byte_apart():
     from pallas_kernels.quantized_matmul.jax_triton_gpu.kernel import TAKE_APART
 
     for first in range(0, 256, 4):
-        word = int.from_bytes(range(first, first + 4), "little")
-        low, high, ones = carry_out(TAKE_APART.value, word)
+        words = carry_out(TAKE_APART.value, {"$6": four_bytes(first)}, num_results=6)
+        low, high, ones = (as_bfloat16(words[number : number + 2]) for number in (0, 2, 4))
         assert low == [128 + (byte & 15) for byte in range(first, first + 4)]
         assert high == [128 + (byte >> 4) for byte in range(first, first + 4)]
         assert ones == [1.0] * 4
-
-
-def carry_out(assembly, word):
-    """What the instructions make of one word: three lists of four bfloat16, two registers each."""
-    registers = {"$6": word}
-
-    def value(operand):
-        return registers[operand] if operand in registers else int(operand, 0)
-
-    for operation, operands in re.findall(r"^\s*([a-z0-9]+)\.b32 (.+);$", assembly.replace(".reg", ""), re.MULTILINE):
-        target, *sources = operands.split(", ")
-        if target == "even" and sources == ["odd"]:
-            continue  # the declaration
-        registers[target] = OPERATIONS[operation](*map(value, sources)) & 0xFFFFFFFF
-    pairs = np.array([registers[f"${number}"] for number in range(6)], "<u4")
-    return (pairs.view("<u2").astype("<u4") << 16).view("<f4").reshape(3, 4).tolist()
-
-
-def _permute(a, b, selector):
-    source = a.to_bytes(4, "little") + b.to_bytes(4, "little")
-    return int.from_bytes((source[selector >> 4 * place & 7] for place in range(4)), "little")
-
-
-def _lookup(a, b, c, table):
-    """PTX's lop3: bit by bit, the bit of the table that the three bits number."""
-    bits = [table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | c >> i & 1) & 1 for i in range(32)]
-    return sum(bit << i for i, bit in enumerate(bits))
-
-
-OPERATIONS = {
-    "prmt": _permute,
-    "and": lambda a, b: a & b,
-    "shr": lambda a, count: a >> count,
-    "lop3": _lookup,
-    "mov": lambda a: a,
-}
 
 
 def small_product(dtype=jnp.bfloat16):
