@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, BFloat16, Float, Float32, Shaped, UInt8
 
-# Of the four bytes of $2: a byte 0x43 is set above the low or high bits of each, which makes four bfloat16 in $0 and $1.
+# A byte 0x43 is set above the low or high bits of each byte of $2, which makes four bfloat16 in $0 and $1.
 LOW_BITS = """{
     .reg .b32 bits;
     and.b32 bits, $2, 0x0f0f0f0f;
