@@ -5,6 +5,7 @@ Whether the rule of thumb's tiles compile and fit is shown by compiling them; he
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -128,18 +129,23 @@ def test_a_table_that_is_none_is_refused(tmp_path, entries, message):
 # The rule of thumb
 
 
+def by_rule(problem, gpu):
+    """Whatever tables there are in the package."""
+    return find_config(problem, gpu, Path("no such folder"))
+
+
 @every_gpu
 @every_weight
 def test_decode_rows_are_fused_and_many_rows_of_a_prompt_are_not(gpu, weight):
     for num_rows in (1, 3, 16, 33, 64):
-        assert find_config(problem(weight, num_rows=num_rows), gpu).method == "fused"
+        assert by_rule(problem(weight, num_rows=num_rows), gpu).method == "fused"
     for num_rows in (257, 512, 4096):
-        assert find_config(problem(weight, num_rows=num_rows), gpu).method == "library"
+        assert by_rule(problem(weight, num_rows=num_rows), gpu).method == "library"
 
 
 @every_gpu
 def test_only_int4_is_fused_for_a_short_chunk(gpu):
-    methods = {weight: find_config(problem(weight, num_rows=128), gpu).method for weight in WEIGHTS}
+    methods = {weight: by_rule(problem(weight, num_rows=128), gpu).method for weight in WEIGHTS}
     assert methods == {"float32": "library", "bfloat16": "library", "int8": "library", "int4": "fused"}
 
 
@@ -147,14 +153,14 @@ def test_only_int4_is_fused_for_a_short_chunk(gpu):
 @every_weight
 @pytest.mark.parametrize("num_rows", [1, 16, 17, 64])
 def test_a_tile_has_no_more_rows_than_are_needed(gpu, weight, num_rows):
-    rows = find_config(problem(weight, num_rows=num_rows), gpu).block_rows
+    rows = by_rule(problem(weight, num_rows=num_rows), gpu).block_rows
     assert rows == 16 or rows < 2 * num_rows
 
 
 @every_gpu
 @every_weight
 def test_a_small_matrix_is_cut_into_the_narrowest_tiles(gpu, weight):
-    assert find_config(problem(weight, num_outputs=576, num_inputs=576), gpu).block_outputs == 32
+    assert by_rule(problem(weight, num_outputs=576, num_inputs=576), gpu).block_outputs == 32
 
 
 @every_gpu
@@ -163,7 +169,7 @@ def test_a_small_matrix_is_cut_into_the_narrowest_tiles(gpu, weight):
 @pytest.mark.parametrize("num_outputs", [960, 4096, 6144, 14336, 32000])
 def test_no_other_width_gives_the_busiest_multiprocessor_half_as_many_rows(gpu, weight, num_rows, num_outputs):
     asked = problem(weight, num_rows=num_rows, num_outputs=num_outputs)
-    chosen = find_config(asked, gpu)
+    chosen = by_rule(asked, gpu)
 
     def rows_of_the_busiest(width):
         programs = -(-num_rows // chosen.block_rows) * -(-num_outputs // width)
@@ -177,16 +183,16 @@ def test_no_other_width_gives_the_busiest_multiprocessor_half_as_many_rows(gpu, 
 @every_weight
 @pytest.mark.parametrize("num_rows", [1, 16, 64])
 def test_with_swiglu_a_tile_has_as_many_rows_of_the_matrix(gpu, weight, num_rows):
-    plain = find_config(problem(weight, num_rows=num_rows, num_outputs=28672), gpu)
-    gated = find_config(problem(weight, num_rows=num_rows, num_outputs=28672, swiglu=True), gpu)
+    plain = by_rule(problem(weight, num_rows=num_rows, num_outputs=28672), gpu)
+    gated = by_rule(problem(weight, num_rows=num_rows, num_outputs=28672, swiglu=True), gpu)
     assert gated == replace(plain, block_outputs=plain.block_outputs // 2)
 
 
 @every_gpu
 @pytest.mark.parametrize("weight", ["bfloat16", "int8", "int4"])
 def test_few_programs_have_more_bytes_under_way_each(gpu, weight):
-    few = find_config(problem(weight, num_outputs=2048), gpu)
-    many = find_config(problem(weight, num_outputs=32000), gpu)
+    few = by_rule(problem(weight, num_outputs=2048), gpu)
+    many = by_rule(problem(weight, num_outputs=32000), gpu)
     assert few.num_stages > many.num_stages
     bytes_per_weight = {"bfloat16": 2, "int8": 1, "int4": 0.5}[weight]
     tile = few.block_outputs * few.block_inputs * bytes_per_weight
