@@ -173,8 +173,8 @@ def test_what_the_kernel_does_not_take(monkeypatch, changed, reason):
     ("changed", "picked"),
     [
         ({}, "triton"),
-        ({"num_rows": 16}, "triton"),
-        ({"num_rows": 17}, "pallas"),
+        ({"num_rows": 8}, "triton"),
+        ({"num_rows": 9}, "pallas"),
         ({"dtype": "float32"}, "pallas"),
         ({"weight": "int8", "group_size": 0}, "pallas"),
         ({"weight": "bfloat16", "group_size": 0}, "pallas"),
