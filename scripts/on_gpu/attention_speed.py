@@ -16,7 +16,7 @@ from pallas_kernels.paged_attention import Config, Implementation, LayerCache, d
 from pallas_kernels.shapes import SHAPES
 from scripts.on_gpu.compiling import Compiled, OutOfTimeError, compile_each, reason
 from scripts.on_gpu.keys import random_key
-from scripts.on_gpu.matrices import num_bytes
+from scripts.on_gpu.matrices import INT8_DEVIATION, num_bytes
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import Peaks, peaks_of_this_device
 from scripts.on_gpu.sequences import PAGE_SIZE
@@ -78,7 +78,7 @@ class Launch:
         slots = (1 + self.num_rows * self.pages_per_row, PAGE_SIZE, 2, shape.num_kv_heads)
         if self.kv_dtype == "int8":
             values = jax.random.randint(key, (*slots, shape.head_dim), -127, 128, jnp.int8)
-            return LayerCache(values, jnp.full(slots, 1 / 73, jnp.float32))
+            return LayerCache(values, jnp.full(slots, 1 / INT8_DEVIATION, jnp.float32))
         return LayerCache(jax.random.normal(key, (*slots, shape.head_dim), jnp.dtype(self.kv_dtype)), None)
 
     def operands(self, count: int) -> tuple[Any, ...]:
@@ -167,12 +167,13 @@ def rows(settings: Settings) -> Iterator[Row]:
         (each, name): (each.program(name), operands) for each, operands in shapes.items() for name in _IMPLEMENTATIONS
     }
     compiled = dict(compile_each(programs, settings, donate=(2,)))
-    for each in shapes:
+    for i, each in enumerate(shapes):
         seconds, faults = dict[str, float](), list[str]()
         for name in _IMPLEMENTATIONS:
             try:
                 seconds[name] = _seconds(compiled[each, name], each, peaks, settings)
             except OutOfTimeError:
+                yield Row.of_what_was_not_run(_TABLE, len(shapes) - i)
                 return
             except Exception as error:  # of this program: the memory may be too small for it, say
                 faults.append(f"{name}: {reason(error)}")

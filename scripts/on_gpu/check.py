@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from scripts.on_gpu.part import PARTS, Part, named
+from scripts.on_gpu.part import DEFAULT_SECONDS, PARTS, Part, named
 from scripts.on_gpu.report import write_report
 from scripts.on_gpu.result import PartResult
 from scripts.on_gpu.settings import Settings
@@ -19,7 +19,7 @@ from scripts.on_gpu.supervise import ROOT, supervise
 
 _LENGTHS = ROOT.parent / "shared" / "data" / "sharegpt_lengths.csv"
 _LEAST_SHARE = 0.5
-"""A part begins only if at least so much of the time that it may take is left."""
+"""With less of its time a part does not begin: it would measure nothing, and take the time of one that can."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,34 +40,44 @@ def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengt
     Args:
         parts: in this order.
         out: a folder, which is made if need be.
-        seconds: for all parts together; what does not fit is reported as not run.
+        seconds: for all parts together, of which each has its share; what does not fit is reported as not run.
         tiny, lengths: as in ``Settings``.
 
     Returns:
-        1 if a part failed or found something wrong, else 0.
+        0 if every part ran all that it should and found nothing wrong, else 1.
     """
     out.mkdir(parents=True, exist_ok=True)
     end, results = time.monotonic() + seconds, list[PartResult]()
-    for part in parts:
-        left = min(part.seconds, end - time.monotonic())
-        if left < _LEAST_SHARE * part.seconds:
+    for i, part in enumerate(parts):
+        left = end - time.monotonic()
+        share = _share(left, parts[i:])
+        if share > left:
             result = PartResult(name=part.name, status="not run", reason="no time was left")
         else:
-            result = supervise(part, Settings(seconds=left, tiny=tiny, lengths=lengths), out)
+            result = supervise(part, Settings(seconds=share, tiny=tiny, lengths=lengths), out)
         results.append(result)
         print(f"{part.name}: {result.status}, {result.seconds:.0f} s", flush=True)
         write_report(out, results, tiny=tiny)
-    faults = [result.name for result in results if result.is_fault]
-    if faults:
-        print(f"failed or wrong: {', '.join(faults)}; see {out / 'gpu-check.md'}", file=sys.stderr)
-    return 1 if faults else 0
+    not_ok = [f"{result.name} ({result.status})" for result in results if result.status != "ok"]
+    verdict = f"NOT OK: {', '.join(not_ok)}" if not_ok else "all parts are ok"
+    print(f"{verdict}; see {out / 'gpu-check.md'}", flush=True)
+    return 1 if not_ok else 0
+
+
+def _share(left: float, parts: Sequence[Part]) -> float:
+    """Seconds for the first of the parts that are still to run: what one before it did not need is for all of them."""
+    return parts[0].seconds * max(_LEAST_SHARE, left / sum(part.seconds for part in parts))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Check and time the GPU kernels and the engine on this machine's GPU.")
+    parser = argparse.ArgumentParser(
+        description="Check and time the GPU kernels and the engine on this machine's GPU.",
+        epilog="The exit status is 0 if every part is ok; 1 if one is wrong, incomplete (no time was left for some of "
+        "its cases), failed, timed out or not run; 2 if the arguments make no sense.",
+    )
     parser.add_argument("--out", type=Path, default=Path("gpu-check"), help="folder for the results")
     parser.add_argument("--parts", metavar="NAMES", help=f"of: {', '.join(part.name for part in PARTS)}")
-    parser.add_argument("--seconds", type=float, default=450, help="for all parts together")
+    parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="for all parts together")
     parser.add_argument("--lengths", type=Path, default=_LENGTHS, help="CSV of prompt_tokens,output_tokens")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on a CPU")
     return parser

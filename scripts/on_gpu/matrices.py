@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, Weight, pad_inputs, padded
 
@@ -13,9 +14,9 @@ FORMATS = ("bfloat16", "int8", "int4/64")
 ALL_FORMATS = (*FORMATS, "int4/32", "int4/128", "int4/row", "float32")
 """A type, and after the slash the inputs of an INT4 group."""
 
-_DEVIATION_OF_INT8 = 73.3
-_DEVIATION_OF_INT4 = 4.61
-"""Of whole numbers drawn evenly from -127 to 127, and from 0 to 15."""
+INT8_DEVIATION = np.arange(-127, 128).std()
+_INT4_DEVIATION = np.arange(16).std()
+"""Of whole numbers of which each is as likely as the others."""
 
 
 def group_size(weight_format: str, num_inputs: int) -> int:
@@ -39,11 +40,11 @@ def draw(key: jax.Array, weight_format: str, num_outputs: int, num_inputs: int) 
         return deviation * jax.random.normal(values_key, (num_outputs, num_inputs), jnp.dtype(weight_format))
     if weight_format == "int8":
         values = jax.random.randint(values_key, (num_outputs, num_inputs), -127, 128, jnp.int8)
-        scales = deviation / _DEVIATION_OF_INT8 * jax.random.uniform(scale_key, (num_outputs,), minval=0.5, maxval=1.5)
+        scales = deviation / INT8_DEVIATION * jax.random.uniform(scale_key, (num_outputs,), minval=0.5, maxval=1.5)
         return Int8Weight(values=pad_inputs(values), scales=scales, num_inputs=num_inputs)
     packed = padded(num_inputs)
     groups = (num_outputs, packed // group_size(weight_format, num_inputs))
-    scales = deviation / _DEVIATION_OF_INT4 * jax.random.uniform(scale_key, groups, minval=0.5, maxval=1.5)
+    scales = deviation / _INT4_DEVIATION * jax.random.uniform(scale_key, groups, minval=0.5, maxval=1.5)
     offsets = -scales * (7.5 + jax.random.uniform(offset_key, groups, minval=-1, maxval=1))
     return Int4Weight(
         values=jax.random.bits(values_key, (num_outputs, packed // 2), jnp.uint8),
@@ -54,5 +55,9 @@ def draw(key: jax.Array, weight_format: str, num_outputs: int, num_inputs: int) 
 
 
 def num_bytes(arrays: object) -> int:
-    """Of all arrays of a tree."""
+    """Of all arrays of a tree.
+
+    The same as that of ``checkpoints.quantization``, which the parts of the kernels do without: that package needs the
+    libraries of all formats of checkpoints.
+    """
     return sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(arrays))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkpoints import PRESETS
+from checkpoints.quantization import num_bytes
 from checkpoints.random_weights import random_weights
 from jaxinfer import kv_cache
 from jaxinfer.config import EngineConfig, ModelConfig, Quantization
@@ -23,28 +23,17 @@ from jaxinfer.programs import Programs
 from jaxinfer.runner import ModelRunner
 from scripts.on_gpu.compiling import reason
 from scripts.on_gpu.decode_step import decode_step
-from scripts.on_gpu.matrices import num_bytes
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import peaks_of_this_device
+from scripts.on_gpu.preset import preset
 from scripts.on_gpu.serving import LONGEST_OUTPUT, LONGEST_PROMPT, serve
 from scripts.on_gpu.settings import Settings
 
 _DTYPE = np.dtype(jnp.bfloat16)
-_ROWS = (1, 8, 32, 64, 128)
+_ROWS = {"bfloat16": (1, 8, 32, 64, 128), "int4/64": (1, 32, 64), "int8": (1, 64)}
+"""By format; the curve over the rows is much the same in all."""
 _SERVED_ROWS = 64
 """Requests that run at a time where requests are served."""
-
-_TINY = replace(
-    PRESETS["smollm2-135m"],
-    vocab_size=256,
-    hidden_size=64,
-    intermediate_size=96,
-    num_layers=1,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    windows=(None,),
-)
 
 
 @dataclass(frozen=True)
@@ -65,7 +54,7 @@ class Model:
     @classmethod
     def random(cls, weight_format: str, settings: Settings) -> "Model":
         """The 7B preset with weights of this format, or a tiny model."""
-        config: ModelConfig = _TINY if settings.tiny else PRESETS["mistral-7b-v0.1"]
+        config = preset(settings)
         name, _, group = weight_format.partition("/")
         quantization = None if name == "bfloat16" else Quantization.named(name, int(group) if group else None)
         weights = dict(random_weights(config, _DTYPE, 0, quantization))
@@ -79,13 +68,14 @@ def rows(settings: Settings, weight_format: str) -> Iterator[Row]:
     peaks = peaks_of_this_device(settings)
     model = Model.random(weight_format, settings)
     served = 2 if settings.tiny else _SERVED_ROWS
-    limits = {num_rows: _limits(num_rows, settings) for num_rows in ((2,) if settings.tiny else _ROWS)}
+    limits = {num_rows: _limits(num_rows, settings) for num_rows in ((2,) if settings.tiny else _ROWS[weight_format])}
     chunks = {num_rows: limits[num_rows].max_chunk_tokens if num_rows == served else 0 for num_rows in limits}
     with ThreadPoolExecutor(len(limits)) as pool:
         compiling = {b: pool.submit(_compiled, model.decoder, limits[b], chunks[b]) for b in limits}
-    for num_rows, config in limits.items():
+    for i, (num_rows, config) in enumerate(limits.items()):
         if settings.seconds_left <= 0:
-            return
+            yield Row.of_what_was_not_run("Decode step", len(limits) - i)
+            break
         values = {"weights": weight_format, "B": num_rows}
         try:
             runner = _runner(model.decoder, config, compiling[num_rows].result())
@@ -102,6 +92,8 @@ def _served_row(model: Model, config: EngineConfig, compiling: Future[Programs],
     values = {"weights": model.weight_format, "requests at a time": config.max_num_seqs}
     if settings.lengths is None or not settings.lengths.is_file():
         return Row("Requests served", values | {"note": f"there is no file of lengths at {settings.lengths}"})
+    if settings.seconds_left <= 0:
+        return Row.of_what_was_not_run("Requests served", 1)
     try:
         runner = _runner(model.decoder, config, compiling.result())
         return Row("Requests served", values | serve(runner, config, settings.lengths, settings))

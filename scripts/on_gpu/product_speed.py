@@ -24,6 +24,9 @@ from scripts.on_gpu.timing import num_launches, seconds_of
 
 _TABLE = "Speed: products"
 _ROWS = (1, 16, 64, 528)
+_TINY_ROWS = (2,)
+_ROWS_OF_XLA = (1, *_TINY_ROWS, 64)
+"""With which XLA's own are timed too: it tries many GEMMs for each, and of many rows they are ours as well."""
 DTYPE = jnp.dtype(jnp.bfloat16)
 
 
@@ -52,14 +55,15 @@ class Operands:
         drawn = jax.eval_shape(lambda key: plain.operands(key, num_rows, DTYPE), random_key(0))
         arrays = {name: array for name, array in drawn.items() if name not in product.options}
         count = num_launches(num_bytes(weight), peaks.cache_bytes, settings)
-        return cls([arrays] * count, [weight] * count, jax.ShapeDtypeStruct((num_rows, product.width), DTYPE))
+        first = jax.ShapeDtypeStruct((num_rows, product.width), product.out_dtype or DTYPE)
+        return cls([arrays] * count, [weight] * count, first)
 
     def filled(self, weights: list[Weight]) -> "Operands":
         """With these matrices and, as the same numbers for each launch but in arrays of their own, the rest."""
         rng = np.random.default_rng(0)  # of the host: a program for each shape would have to be compiled
         numbers = {name: rng.standard_normal(array.shape, np.float32) for name, array in self.arrays[0].items()}
         arrays = [{name: jax.device_put(x.astype(DTYPE)) for name, x in numbers.items()} for _ in weights]
-        return Operands(arrays, weights, jax.device_put(np.zeros(self.first.shape, DTYPE)))
+        return Operands(arrays, weights, jax.device_put(np.zeros(self.first.shape, self.first.dtype)))
 
     @property
     def bytes_of_launch(self) -> int:
@@ -85,7 +89,7 @@ def program(
 
     @jax.jit  # as a function of its own, it is traced and lowered once, not once for each launch
     def launch(arrays: dict[str, Any], weight: Weight, before: jax.Array) -> jax.Array:
-        options = product.options | {"implementation": implementation, "config": config}
+        options = product.options | {"out_dtype": product.out_dtype, "implementation": implementation, "config": config}
         return matmul(weight=weight, residual=before, **arrays, **options)
 
     def run(arrays: list[dict[str, Any]], weights: list[Weight], result: jax.Array) -> jax.Array:
@@ -113,25 +117,30 @@ def seconds_of_launch(compiled: Compiled | Exception, operands: Operands, settin
 def rows(settings: Settings) -> Iterator[Row]:
     """A row for each product, format and number of rows. A product is compiled as a whole, then timed."""
     peaks = peaks_of_this_device(settings)
-    products = products_of("stories260k")[:1] if settings.tiny else products_of("mistral-7b-v0.1")
+    products = products_of("stories260k")[:1] if settings.tiny else _large_products()
     formats = FORMATS[1:2] if settings.tiny else FORMATS
-    for product in products:
-        try:
-            yield from _rows(product, formats, peaks, settings)
-        except OutOfTimeError:
-            return
+    num_rows, num_done = (_TINY_ROWS if settings.tiny else _ROWS), 0
+    try:
+        for product in products:
+            for row in _rows(product, formats, num_rows, peaks, settings):
+                num_done += 1
+                yield row
+    except OutOfTimeError:
+        yield Row.of_what_was_not_run(_TABLE, len(products) * len(formats) * len(num_rows) - num_done)
 
 
-def _rows(product: Product, formats: Sequence[str], peaks: Peaks, settings: Settings) -> Iterator[Row]:
+def _rows(
+    product: Product, formats: Sequence[str], rows: Sequence[int], peaks: Peaks, settings: Settings
+) -> Iterator[Row]:
     shapes = {
         (each, num_rows): Operands.shapes(product, each, num_rows, peaks, settings)
         for each in formats
-        for num_rows in ((2,) if settings.tiny else _ROWS)
+        for num_rows in rows
     }
     programs = {
         (case, name): (program(product, name), operands.arguments)
         for case, operands in shapes.items()
-        for name in _implementations(case[0])
+        for name in _implementations(*case)
     }
     compiled = dict(compile_each(programs, settings))  # all of them first: compiling would disturb the timing
     for weight_format in formats:
@@ -151,7 +160,7 @@ def _format_rows(
     weights = draw_weights(product, weight_format, len(next(iter(shapes.values())).weights))
     for num_rows, operands in shapes.items():
         given, seconds, faults = operands.filled(weights), dict[str, float](), list[str]()
-        for name in _implementations(weight_format):
+        for name in _implementations(weight_format, num_rows):
             try:
                 seconds[name] = seconds_of_launch(compiled[(weight_format, num_rows), name], given, settings)
             except OutOfTimeError:
@@ -163,8 +172,13 @@ def _format_rows(
         yield Row(_TABLE, values, is_fault=bool(faults))
 
 
-def _implementations(weight_format: str) -> tuple[Implementation, ...]:
-    return (*kernels_of(weight_format), "xla")
+def _implementations(weight_format: str, num_rows: int) -> tuple[Implementation, ...]:
+    return kernels_of(weight_format) + (("xla",) if num_rows in _ROWS_OF_XLA else ())
+
+
+def _large_products() -> list[Product]:
+    """Those of a 7B model, but for the attention's output, which is like the one of queries, keys and values."""
+    return [product for product in products_of("mistral-7b-v0.1") if product.name != "out"]
 
 
 def _numbers(product: Product, operands: Operands, seconds: dict[str, float], peaks: Peaks) -> dict[str, Any]:

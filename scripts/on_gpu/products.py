@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.quantized_matmul import Implementation, pick_implementation
+from pallas_kernels.quantized_matmul.configs import Problem
 from pallas_kernels.shapes import SHAPES
+from scripts.on_gpu.matrices import group_size
 
 _HEAD_OUTPUTS = 32000
 """Vocabulary of the Mistral 7B models; the table of shapes has none, since nothing else in the kernels reads it."""
@@ -24,6 +26,7 @@ class Product:
         name: ``qkv``, ``out``, ``gate_up``, ``down`` or ``head``.
         num_outputs, num_inputs: N and K of its matrix.
         norm, bias, residual, swiglu: what ``matmul`` does beside the product.
+        out_dtype: of the result; None: that of the activations.
     """
 
     model: str
@@ -34,6 +37,7 @@ class Product:
     bias: bool = False
     residual: bool = False
     swiglu: bool = False
+    out_dtype: str | None = None
 
     @property
     def width(self) -> int:
@@ -55,9 +59,21 @@ class Product:
         arrays = jax.lax.optimization_barrier({name: array.astype(dtype) for name, array in drawn.items()})
         return arrays | self.options
 
+    def problem(self, weight_format: str, num_rows: int, dtype: jnp.dtype) -> Problem:
+        """What ``matmul`` looks the tiles up for."""
+        return Problem(
+            num_rows=num_rows,
+            num_outputs=self.num_outputs,
+            num_inputs=self.num_inputs,
+            weight=weight_format.partition("/")[0],
+            group_size=group_size(weight_format, self.num_inputs),
+            swiglu=self.swiglu,
+            dtype=dtype.name,
+        )
+
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of ``matmul`` that are no arrays."""
+        """The arguments of ``matmul`` that are no arrays and change the result; ``out_dtype`` only rounds it."""
         return {"swiglu": self.swiglu} | ({"norm_eps": NORM_EPS} if self.norm else {})
 
 
@@ -88,7 +104,10 @@ def products_of(model: str) -> tuple[Product, ...]:
     )
     if not model.startswith("mistral-7b"):
         return layer
-    return (*layer, Product(model=model, name="head", num_outputs=_HEAD_OUTPUTS, num_inputs=hidden))
+    head = Product(
+        model=model, name="head", num_outputs=_HEAD_OUTPUTS, num_inputs=hidden, norm=True, out_dtype="float32"
+    )
+    return (*layer, head)
 
 
 def kernels_of(weight_format: str) -> tuple[Implementation, ...]:

@@ -28,7 +28,13 @@ def as_markdown(results: Sequence[PartResult], *, tiny: bool) -> str:
 
 
 def _overview(result: PartResult) -> dict[str, Any]:
-    return {"part": result.name, "status": result.status, "rows": len(result.rows), "s": round(result.seconds)}
+    return {
+        "part": result.name,
+        "status": result.status,
+        "rows": len(result.rows),
+        "not run": result.num_not_run,
+        "s": round(result.seconds),
+    }
 
 
 def _table(rows: Iterable[dict[str, Any]]) -> str:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from scripts.on_gpu.part import Row
 
-Status = Literal["running", "ok", "wrong", "failed", "timed out", "not run"]
-"""``wrong``: it ran, and a row says that something is wrong. ``failed``: it broke off."""
+Status = Literal["running", "ok", "wrong", "incomplete", "failed", "timed out", "not run"]
+"""``wrong``: it ran, and a row says that something is wrong. ``incomplete``: nothing is wrong, but not all was run.
+``failed``: it broke off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +31,22 @@ class PartResult:
     reason: str | None = None
 
     @property
-    def is_fault(self) -> bool:
-        """Whether the check as a whole fails for it. A part for which no time was left is none."""
-        return self.status not in ("ok", "not run")
+    def num_not_run(self) -> int:
+        """Cases that no time was left for."""
+        return sum(row.num_not_run for row in self.rows)
 
     def with_row(self, row: Row, seconds: float) -> "PartResult":
         """The result with one row more."""
         return replace(self, rows=(*self.rows, row), seconds=seconds)
+
+    def at_its_end(self) -> "PartResult":
+        """The result once no row is to come any more: only a part that ran all that it should is ``ok``."""
+        if any(row.is_fault for row in self.rows):
+            return replace(self, status="wrong")
+        if self.rows and self.num_not_run == 0:
+            return replace(self, status="ok")
+        reason = f"no time was left for {self.num_not_run} cases" if self.rows else "it yielded no row"
+        return replace(self, status="incomplete", reason=reason)
 
     def as_json(self) -> dict[str, Any]:
         """The result as a JSON object."""

@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from scripts.on_gpu.part import Part
-from scripts.on_gpu.result import PartResult, Status, save
+from scripts.on_gpu.result import PartResult, save
 from scripts.on_gpu.settings import Settings
 
 
@@ -21,8 +23,7 @@ def run_part(part: Part, settings: Settings, path: Path) -> PartResult:
     for row in part.rows(settings):
         result = result.with_row(row, time.monotonic() - begin)
         save(path, result.as_json())
-    status: Status = "wrong" if any(row.is_fault for row in result.rows) else "ok"
-    result = PartResult(name=part.name, status=status, seconds=time.monotonic() - begin, rows=result.rows)
+    result = replace(result, seconds=time.monotonic() - begin).at_its_end()
     save(path, result.as_json())
     return result
 
@@ -38,7 +39,10 @@ def main() -> None:
     fields = json.loads(arguments.part)
     part = Part(**fields | {"arguments": tuple(fields["arguments"])})
     settings = Settings(seconds=part.seconds, tiny=arguments.tiny, lengths=arguments.lengths)
-    run_part(part, settings, arguments.path)
+    try:
+        run_part(part, settings, arguments.path)
+    except ModuleNotFoundError as error:
+        sys.exit(f"{part.name} needs {error.name}, which is not installed; what the project needs is in pyproject.toml")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,21 @@ def wrong(settings: Settings) -> Iterator[Row]:
     yield Row("Numbers", {"name": "after it"})
 
 
+def partial(settings: Settings) -> Iterator[Row]:
+    yield Row("Numbers", {"name": "some", "ok": None}, num_not_run=3)
+    yield Row("Numbers", {"name": "all", "ok": True})
+
+
+def nothing(settings: Settings) -> Iterator[Row]:
+    yield from ()
+
+
+def needy(settings: Settings) -> Iterator[Row]:
+    import no_such_package_at_all
+
+    yield Row("Numbers", {"name": no_such_package_at_all.__name__})
+
+
 def crash(settings: Settings) -> Iterator[Row]:
     yield Row("Numbers", {"name": "before the crash"})
     raise RuntimeError("the device is on fire")

@@ -12,6 +12,8 @@ from pallas_kernels.paged_attention import LayerCache, decode_attention, paged_a
 from pallas_kernels.quantized_matmul import Int4Weight, matmul
 from scripts.on_gpu import attention_correctness, product_correctness
 from scripts.on_gpu.product_reference import row_error
+from scripts.on_gpu.products import products_of
+from scripts.on_gpu.result import PartResult
 from scripts.on_gpu.sequences import head_error
 from scripts.on_gpu.settings import Settings
 
@@ -70,6 +72,25 @@ def test_a_kernel_that_does_not_run_is_a_fault_with_its_reason(monkeypatch: pyte
     monkeypatch.setattr(product_correctness, "matmul", refuse)
     row = list(product_correctness.rows(TINY))[-1]
     assert row.is_fault and "too large" in row.values["faults"]
+
+
+@pytest.mark.parametrize("part", [attention_correctness, product_correctness])
+def test_what_no_time_was_left_for_is_counted_and_never_ok(part):
+    found = list(part.rows(Settings(seconds=0, tiny=True)))
+    with_time = {attention_correctness: 2, product_correctness: 4}[part]
+    assert sum(row.num_not_run for row in found) == len(found) == with_time
+    assert not any(row.is_fault or row.values.get("ok") for row in found)
+    result = PartResult(name="a part", status="running", rows=tuple(found)).at_its_end()
+    assert (result.status, result.num_not_run) == ("incomplete", with_time)
+
+
+def test_xla_in_place_of_a_kernel_may_round_more_often():
+    case = partial(product_correctness.Case, product=products_of("mistral-7b-v0.1")[2], kernel="pallas")
+    decode = case(weight_format="int4/row", num_rows=16, dtype="bfloat16")
+    chunk = case(weight_format="int4/row", num_rows=528, dtype="bfloat16")
+    exact = case(weight_format="int8", num_rows=528, dtype="float32")
+    assert [each.kind["limit"] for each in (decode, chunk, exact)] == [2e-2, 4e-2, 2e-5]
+    assert decode.kind["kernel"] == "pallas" and "XLA" in chunk.kind["kernel"]
 
 
 def test_one_wrong_output_of_a_wide_row_counts():

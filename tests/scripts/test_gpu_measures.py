@@ -6,14 +6,17 @@ import jax
 import numpy as np
 import pytest
 
+from checkpoints import PRESETS
+from jaxinfer.config import Quantization
+from jaxinfer.matmul_cases import head_product, layer_products
 from jaxinfer.weights import weight_shapes
 from scripts.on_gpu import decode_step, timing
 from scripts.on_gpu.attention_speed import Launch, bytes_of_launch
-from scripts.on_gpu.matrices import ALL_FORMATS, draw, group_size, num_bytes
+from scripts.on_gpu.matrices import ALL_FORMATS, INT8_DEVIATION, draw, group_size, num_bytes
 from scripts.on_gpu.model import Model
 from scripts.on_gpu.peaks import peaks_of, peaks_of_this_device
 from scripts.on_gpu.product_reference import _matrix
-from scripts.on_gpu.product_speed import Operands
+from scripts.on_gpu.product_speed import Operands, program
 from scripts.on_gpu.products import products_of
 from scripts.on_gpu.settings import Settings
 from scripts.on_gpu.timing import num_launches, seconds_of
@@ -70,6 +73,27 @@ def test_bytes_of_a_product():
     assert int4.first.shape == (1, 14336)
 
 
+def test_the_head_is_the_model_s():
+    head = products_of("mistral-7b-v0.1")[-1]
+    own = head_product(PRESETS["mistral-7b-v0.1"])
+    for name in ("num_outputs", "num_inputs", "norm", "bias", "residual", "swiglu", "out_dtype"):
+        assert getattr(head, name) == getattr(own, name)
+    operands = Operands.shapes(head, "bfloat16", 16, peaks_of("NVIDIA H200"), LARGE)
+    read = 2 * (32000 * 4096 + 16 * 4096 + 4096)
+    assert operands.bytes_of_launch == read + 2 * 16 * 32000 * 4  # logits are float32
+    result = jax.eval_shape(program(head, "xla"), *operands.arguments)
+    assert (result.shape, result.dtype) == ((16, 32000), jax.numpy.float32)
+
+
+def test_problems_are_those_that_the_self_test_looks_up():
+    """Two ways to the same key of the tables of tile sizes."""
+    formats = {"bfloat16": None, "int8": Quantization(bits=8), "int4/64": Quantization(bits=4, group_size=64)}
+    model, dtype = PRESETS["mistral-7b-v0.1"], jax.numpy.dtype("bfloat16")
+    for weight_format, quantization in formats.items():
+        ours = [each.problem(weight_format, 16, dtype) for each in products_of("mistral-7b-v0.1")[:4]]
+        assert ours == [each.problem(16, dtype) for each in layer_products(model, quantization)]
+
+
 def test_bytes_and_flops_of_attention():
     decode = Launch(model="mistral-7b-v0.1", block_q=1, num_blocks=16, context=512)
     new_and_result = 16 * (32 + 8 + 8 + 32 + 8 + 8) * 128 * 2
@@ -81,6 +105,10 @@ def test_bytes_and_flops_of_attention():
     assert chunk.flops == pytest.approx(4 * (512 * 513 / 2) * 32 * 128)
     assert bytes_of_launch(chunk) == 512 * 2 * 8 * 128 * 2 + 2 * 512 * 32 * 128 * 2
     assert np.asarray(chunk.starts).tolist() == list(range(0, 512, 16))
+
+
+def test_the_deviation_of_int8_numbers_is_that_of_an_even_distribution():
+    assert pytest.approx((255**2 - 1) / 12) == INT8_DEVIATION**2  # of 255 whole numbers in a row
 
 
 @pytest.mark.parametrize("weight_format", ALL_FORMATS)
