@@ -2,7 +2,8 @@
 
     python scripts/tune_kernels.py [--operations NAMES] [--models NAMES] [--rows ROWS] [--seconds 500] [--out DIR]
 
-A second run goes on where the first one ended. It needs a checkout and jax; the package need not be installed.
+A second run goes on where the first one ended. It runs from a checkout, and the project need not be installed: it needs
+jax, NumPy and jaxtyping, and flax to know the rows of an engine's programs, unless ``--rows`` says which.
 """
 
 import sys

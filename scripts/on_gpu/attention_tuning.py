@@ -17,14 +17,15 @@ from scripts.on_gpu import attention_speed
 from scripts.on_gpu.attention_speed import Launch
 from scripts.on_gpu.compiling import Compiled
 from scripts.on_gpu.peaks import peaks_of_this_device
+from scripts.on_gpu.product_correctness import LIMITS
 from scripts.on_gpu.product_tuning import NO_TABLE
 from scripts.on_gpu.sequences import head_error
 from scripts.on_gpu.settings import Settings
 
 _CONTEXT = 1024
 _DECODE_ROWS = (1, 8, 16, 32, 64, 128)
-_CHUNK_BLOCKS = (4, 16, 32)
-"""Of 16 tokens: the chunks of engines with 256 tokens a step, and with 512."""
+_CHUNK_BLOCKS = (4, 8, 16, 32)
+"""Of 16 tokens: the chunks of engines with 256 tokens a step, and with 512; each has a quarter of that too."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class AttentionTuning:
             )
         ]
         return [rule, *(replace(rule, combine=combine) for combine in get_args(Combine)), *around]
+
+    def limit(self, config: Config) -> float:
+        """Of a head."""
+        return LIMITS[attention_speed.DTYPE.name]
 
     def shapes(self, settings: Settings) -> tuple[Any, ...]:
         """As ``Launch.operands``."""

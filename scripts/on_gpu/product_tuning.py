@@ -16,8 +16,8 @@ from pallas_kernels.quantized_matmul.configs import Problem, find_config
 from pallas_kernels.tuned import round_up
 from scripts.on_gpu import product_speed
 from scripts.on_gpu.compiling import Compiled
-from scripts.on_gpu.matrices import group_size
 from scripts.on_gpu.peaks import peaks_of_this_device
+from scripts.on_gpu.product_correctness import LIMITS, LIMITS_OF_XLA
 from scripts.on_gpu.product_reference import on_device, row_error
 from scripts.on_gpu.products import Product, products_of
 from scripts.on_gpu.settings import Settings
@@ -48,15 +48,7 @@ class ProductTuning:
     @property
     def problem(self) -> Problem:
         """As ``matmul`` looks it up."""
-        return Problem(
-            num_rows=round_up(self.num_rows),
-            num_outputs=self.product.num_outputs,
-            num_inputs=self.product.num_inputs,
-            weight=self.weight_format.partition("/")[0],
-            group_size=group_size(self.weight_format, self.product.num_inputs),
-            swiglu=self.product.swiglu,
-            dtype=product_speed.DTYPE.name,
-        )
+        return self.product.problem(self.weight_format, round_up(self.num_rows), product_speed.DTYPE)
 
     @property
     def donated(self) -> tuple[int, ...]:
@@ -77,6 +69,10 @@ class ProductTuning:
         fused = [config for config in configs if _bytes_of_tiles(config, matrix_bytes) <= room]
         library = [Config(block_rows=64, method="library")] if self.num_rows >= 16 else []
         return [find_config(self.problem, device, NO_TABLE), *library, *fused]
+
+    def limit(self, config: Config) -> float:
+        """Of a row."""
+        return (LIMITS_OF_XLA if config.method == "library" else LIMITS)[product_speed.DTYPE.name]
 
     def shapes(self, settings: Settings) -> tuple[Any, ...]:
         """As ``product_speed.Operands.arguments``."""

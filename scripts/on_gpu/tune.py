@@ -13,17 +13,15 @@ from pallas_kernels.shapes import SHAPES
 from pallas_kernels.tuned import read_table, round_up, table_name, write_table
 from scripts.on_gpu.attention_tuning import attention_cases
 from scripts.on_gpu.compiling import OutOfTimeError
+from scripts.on_gpu.engine_rows import rows_of_engine
 from scripts.on_gpu.matrices import ALL_FORMATS, FORMATS
 from scripts.on_gpu.peaks import peaks_of_this_device
-from scripts.on_gpu.product_correctness import LIMITS
 from scripts.on_gpu.product_tuning import product_cases
 from scripts.on_gpu.settings import Settings
 from scripts.on_gpu.supervise import ROOT
 from scripts.on_gpu.tuning import DeviceLostError, Outcome, Tunable, tune
 
 _MODELS = ("mistral-7b-v0.1",)
-_ROWS = (1, 16, 32, 64, 128, 512)
-_LIMIT = LIMITS["bfloat16"]
 
 _TYPES: dict[str, tuple[Any, Any]] = {
     "paged_attention": (AttentionProblem, paged_attention.Config),
@@ -64,7 +62,7 @@ def _tune_all(
         if case.problem in table and not again:
             continue
         try:
-            outcome = tune(case, device, _LIMIT, settings)
+            outcome = tune(case, device, settings)
         except OutOfTimeError:
             print(f"no time was left for {case}, and what comes after it", flush=True)
             break
@@ -93,12 +91,13 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--operations", nargs="+", choices=list(_TYPES), default=list(_TYPES))
     parser.add_argument("--models", nargs="+", choices=sorted(SHAPES), metavar="NAME", default=_MODELS)
     parser.add_argument("--formats", nargs="+", choices=ALL_FORMATS[:-1], default=FORMATS, help="of weights")
-    parser.add_argument("--rows", nargs="+", type=int, default=_ROWS, help="of activations, powers of two")
+    parser.add_argument("--rows", nargs="+", type=int, help="of activations, powers of two; an engine's if left out")
     parser.add_argument("--seconds", type=float, default=500, help="for all; what is there so far stays written")
     parser.add_argument("--again", action="store_true", help="tune what the table has already, too")
     parser.add_argument("--out", type=Path, help="where OPERATION/tuned lies; the package itself if left out")
     parser.add_argument("--tiny", action="store_true", help="few candidates, on a CPU; needs --out")
     options = parser.parse_args(arguments)
+    options.rows = options.rows or rows_of_engine()
     if any(rows < 1 or rows != round_up(rows) for rows in options.rows):
         parser.error(f"--rows are {options.rows}; the tables have powers of two")
     if options.tiny and options.out is None:

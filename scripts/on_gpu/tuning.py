@@ -31,6 +31,10 @@ class Tunable[P, C](Protocol):
         """What is tried, the rule of thumb first."""
         ...
 
+    def limit(self, config: C) -> float:
+        """The largest error with which a candidate is right."""
+        ...
+
     def shapes(self, settings: Settings) -> tuple[Any, ...]:
         """The arguments of its programs, as shapes."""
         ...
@@ -85,13 +89,12 @@ class DeviceLostError(RuntimeError):
     """A candidate left the device in a state in which nothing runs any more."""
 
 
-def tune[P, C](case: Tunable[P, C], device: Device, limit: float, settings: Settings) -> Outcome[C]:
+def tune[P, C](case: Tunable[P, C], device: Device, settings: Settings) -> Outcome[C]:
     """Try all candidates of a problem.
 
     Args:
         case: the problem.
         device: what it is tuned for.
-        limit: the largest error of a candidate that is right.
         settings: with the time that is left.
 
     Raises:
@@ -111,7 +114,7 @@ def tune[P, C](case: Tunable[P, C], device: Device, limit: float, settings: Sett
             if isinstance(program, Exception):
                 raise program
             error = bench.error(program)
-            if error <= limit:
+            if error <= case.limit(config):
                 outcome.seconds[config] = bench.seconds(program, settings)
             else:
                 outcome.dropped[config] = f"wrong by {error:.2g}"
