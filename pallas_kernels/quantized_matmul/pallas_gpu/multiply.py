@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 
-from pallas_kernels.quantized_matmul.pallas_gpu.assembly import multiply_add, times
+from pallas_kernels.quantized_matmul.pallas_gpu.assembly import add_squares, times
 from pallas_kernels.quantized_matmul.pallas_gpu.numbers import Groups, apply_group, load_groups, load_numbers
 from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Inputs, Int8Matrix, Ref, Run
 from pallas_kernels.quantized_matmul.pallas_gpu.tile import Sums, Tile, load, worked_out_once
@@ -80,10 +80,9 @@ def _load_inputs(
     x = tile.load_inputs(inputs.x, column, geometry)
     if inputs.norm is None:
         return x, squares
-    x32 = x.astype(jnp.float32)
     is_cut = geometry.num_inputs % geometry.config.block_inputs
     norm = load(inputs.norm.at[column], column < geometry.num_inputs if is_cut else None)
-    squares = multiply_add(x32, x32, squares, compiled=geometry.compiled)
+    squares = add_squares(x, squares, compiled=geometry.compiled)
     return worked_out_once(times(x, norm[None, :], compiled=geometry.compiled)), squares
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float16, Shaped, UInt8
 
-from pallas_kernels.quantized_matmul.pallas_gpu.assembly import four_bits, multiply_add, numbers_from_128
+from pallas_kernels.quantized_matmul.pallas_gpu.assembly import as_bfloat16, four_bits, multiply_add, numbers_from_128
 from pallas_kernels.quantized_matmul.pallas_gpu.operands import Geometry, Int4Matrix, Int8Matrix, Ref, Run
 from pallas_kernels.quantized_matmul.pallas_gpu.tile import Sums, Tile, load, worked_out_once
 from pallas_kernels.quantized_matmul.weights import PIECE
@@ -29,7 +29,10 @@ def load_numbers(
     values = matrix.values if isinstance(matrix, Int8Matrix) else matrix
     block_inputs = geometry.config.block_inputs
     end = geometry.stored_inputs if geometry.stored_inputs % block_inputs else None
-    return _load(values, tile, index * block_inputs + run.first, run.length, end).astype(dtype)
+    numbers = _load(values, tile, index * block_inputs + run.first, run.length, end)
+    if isinstance(matrix, Int8Matrix) and dtype == jnp.bfloat16:
+        return as_bfloat16(numbers, compiled=geometry.compiled)
+    return numbers.astype(dtype)
 
 
 def load_groups(matrix: Int8Matrix | Int4Matrix | Ref, tile: Tile, index: Array, geometry: Geometry) -> Groups:

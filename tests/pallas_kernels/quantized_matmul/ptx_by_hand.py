@@ -12,7 +12,9 @@ def carry_out(assembly, arguments, num_results):
     def value(operand):
         return registers[operand] if operand in registers else int(operand, 0)
 
-    for operation, operands in re.findall(r"^\s*([a-z0-9]+)\.b32 (.+);$", assembly, re.MULTILINE):
+    for operation, operands in re.findall(
+        r"^\s*([a-z0-9]+(?:\.rn\.f32)?)(?:\.b32|\.rn\.bf16x2)? (.+);$", assembly, re.MULTILINE
+    ):
         target, *sources = operands.split(", ")
         registers[target] = _OPERATIONS[operation](*map(value, sources)) & 0xFFFFFFFF
     return [registers[f"${number}"] for number in range(num_results)]
@@ -39,7 +41,22 @@ def _lookup(a, b, c, table):
     return sum(bit << i for i, bit in enumerate(bits))
 
 
+def _fused(a, b, c):
+    """Of small whole numbers, where nothing is rounded."""
+    a, b, c = (np.array(as_bfloat16([each])) for each in (a, b, c))
+    even, odd = (int(bits) >> 16 for bits in (a * b + c).astype("<f4").view("<u4"))
+    return odd << 16 | even
+
+
+def _fused_float32(a, b, c):
+    a, b, c = (np.array(each, "<u4").view("<f4") for each in (a, b, c))
+    return int((a * b + c).view("<u4"))
+
+
 _OPERATIONS = {
+    "fma": _fused,
+    "fma.rn.f32": _fused_float32,
+    "shl": lambda a, count: a << count,
     "prmt": _permute,
     "and": lambda a, b: a & b,
     "shr": lambda a, count: a >> count,
