@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
-
-from jaxtyping import Array
+from typing import Any, Literal, get_args
 
 from pallas_kernels.arrays import FLOATS, check_count, check_one_of
 from pallas_kernels.device import Device
-from pallas_kernels.quantized_matmul.weights import Int4Weight, Int8Weight, Weight
+from pallas_kernels.quantized_matmul.weights import Int4Weight, Int8Weight
 from pallas_kernels.tuned import read_table, round_up, table_name
 
 Method = Literal["fused", "library"]
@@ -70,8 +68,8 @@ class Problem:
         check_one_of("dtype", self.dtype, FLOATS)
 
     @classmethod
-    def of(cls, x: Array, weight: Weight, *, swiglu: bool) -> "Problem":
-        """That of a product of these, which may be shapes alone."""
+    def of(cls, x: Any, weight: Any, *, swiglu: bool) -> "Problem":
+        """That of a product of activations and a weight as ``matmul`` takes them; shapes alone will do."""
         num_outputs, num_inputs = weight.shape
         match weight:
             case Int8Weight():
@@ -81,7 +79,7 @@ class Problem:
             case _:
                 name, group_size = weight.dtype.name, 0
         return cls(
-            num_rows=len(x),
+            num_rows=x.shape[0],
             num_outputs=num_outputs,
             num_inputs=num_inputs,
             weight=name,

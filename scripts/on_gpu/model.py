@@ -30,8 +30,7 @@ from scripts.on_gpu.serving import LONGEST_OUTPUT, LONGEST_PROMPT, serve
 from scripts.on_gpu.settings import Settings
 
 _DTYPE = np.dtype(jnp.bfloat16)
-_ROWS = {"bfloat16": (1, 8, 32, 64, 128), "int4/64": (1, 32, 64), "int8": (1, 64)}
-"""By format; the curve over the rows is much the same in all."""
+_ROWS = (1, 8, 32, 64, 128)
 _SERVED_ROWS = 64
 """Requests that run at a time where requests are served."""
 
@@ -68,7 +67,7 @@ def rows(settings: Settings, weight_format: str) -> Iterator[Row]:
     peaks = peaks_of_this_device(settings)
     model = Model.random(weight_format, settings)
     served = 2 if settings.tiny else _SERVED_ROWS
-    limits = {num_rows: _limits(num_rows, settings) for num_rows in ((2,) if settings.tiny else _ROWS[weight_format])}
+    limits = {num_rows: _limits(num_rows, settings) for num_rows in ((2,) if settings.tiny else _ROWS)}
     chunks = {num_rows: limits[num_rows].max_chunk_tokens if num_rows == served else 0 for num_rows in limits}
     with ThreadPoolExecutor(len(limits)) as pool:
         compiling = {b: pool.submit(_compiled, model.decoder, limits[b], chunks[b]) for b in limits}

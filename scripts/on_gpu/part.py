@@ -60,14 +60,14 @@ DEFAULT_SECONDS = 470
 PARTS = (
     Part(name="versions", function="scripts.on_gpu.versions:rows", seconds=25),
     Part(name="selftest", function="scripts.on_gpu.selftest:rows", seconds=25),
-    Part(name="correctness.attention", function="scripts.on_gpu.attention_correctness:rows", seconds=65),
-    Part(name="correctness.products", function="scripts.on_gpu.product_correctness:rows", seconds=65),
-    Part(name="speed.products", function="scripts.on_gpu.product_speed:rows", seconds=65),
+    Part(name="correctness.attention", function="scripts.on_gpu.attention_correctness:rows", seconds=60),
+    Part(name="correctness.products", function="scripts.on_gpu.product_correctness:rows", seconds=60),
+    Part(name="speed.products", function="scripts.on_gpu.product_speed:rows", seconds=60),
     Part(name="speed.attention", function="scripts.on_gpu.attention_speed:rows", seconds=35),
     Part(name="model.bfloat16", function="scripts.on_gpu.model:rows", seconds=50, arguments=("bfloat16",)),
-    Part(name="model.int4", function="scripts.on_gpu.model:rows", seconds=45, arguments=("int4/64",)),
-    Part(name="model.int8", function="scripts.on_gpu.model:rows", seconds=35, arguments=("int8",)),
-    Part(name="pytorch", function="scripts.on_gpu.pytorch:rows", seconds=60),
+    Part(name="model.int4", function="scripts.on_gpu.model:rows", seconds=50, arguments=("int4/64",)),
+    Part(name="model.int8", function="scripts.on_gpu.model:rows", seconds=50, arguments=("int8",)),
+    Part(name="pytorch", function="scripts.on_gpu.pytorch:rows", seconds=55),
 )
 
 
