@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from scripts.on_gpu import arguments
 from scripts.on_gpu.part import DEFAULT_SECONDS, PARTS, Part, named
 from scripts.on_gpu.report import write_report
 from scripts.on_gpu.result import PartResult
@@ -22,10 +23,10 @@ _LEAST_SHARE = 0.5
 """With less of its time a part does not begin: it would measure nothing, and take the time of one that can."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the parts one after another; returns the exit status."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(argv)
     try:
         parts = list(PARTS) if options.parts is None else named(options.parts)
     except ValueError as error:
@@ -75,9 +76,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="The exit status is 0 if every part is ok; 1 if one is wrong, incomplete (no time was left for some of "
         "its cases), failed, timed out or not run; 2 if the arguments make no sense.",
     )
-    parser.add_argument("--out", type=Path, default=Path("gpu-check"), help="folder for the results")
+    parser.add_argument("--out", type=arguments.folder, default=Path("gpu-check"), help="folder for the results")
     parser.add_argument("--parts", metavar="NAMES", help=f"of: {', '.join(part.name for part in PARTS)}")
-    parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="for all parts together")
+    parser.add_argument("--seconds", type=arguments.seconds, default=DEFAULT_SECONDS, help="for all parts together")
     parser.add_argument("--lengths", type=Path, default=_LENGTHS, help="CSV of prompt_tokens,output_tokens")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on a CPU")
     return parser

@@ -11,6 +11,7 @@ from pallas_kernels.paged_attention.configs import Problem as AttentionProblem
 from pallas_kernels.quantized_matmul.configs import Problem as ProductProblem
 from pallas_kernels.shapes import SHAPES
 from pallas_kernels.tuned import read_table, round_up, table_name, write_table
+from scripts.on_gpu import arguments
 from scripts.on_gpu.attention_tuning import attention_cases
 from scripts.on_gpu.compiling import OutOfTimeError
 from scripts.on_gpu.engine_rows import rows_of_engine
@@ -30,9 +31,9 @@ _TYPES: dict[str, tuple[Any, Any]] = {
 """Of a problem and its config, by operation: the folder of ``pallas_kernels``."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Tune; returns the exit status: 1 if a problem has no right candidate, or the device was lost."""
-    options = _parsed(arguments)
+    options = _parsed(argv)
     settings = Settings(seconds=options.seconds, tiny=options.tiny)
     peaks_of_this_device(settings)
     cases: dict[str, Iterable[Tunable[Any, Any]]] = {
@@ -86,17 +87,17 @@ def _line(case: object, outcome: Outcome[Any]) -> str:
     return f"{case}: {1e6 * outcome.seconds[outcome.best]:.1f} us, {gain}, {outcome.best}{dropped}"
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Find the fastest tile sizes on this machine's GPU, and write them.")
     parser.add_argument("--operations", nargs="+", choices=list(_TYPES), default=list(_TYPES))
     parser.add_argument("--models", nargs="+", choices=sorted(SHAPES), metavar="NAME", default=_MODELS)
     parser.add_argument("--formats", nargs="+", choices=ALL_FORMATS[:-1], default=FORMATS, help="of weights")
     parser.add_argument("--rows", nargs="+", type=int, help="of activations, powers of two; an engine's if left out")
-    parser.add_argument("--seconds", type=float, default=500, help="for all; what is there so far stays written")
+    parser.add_argument("--seconds", type=arguments.seconds, default=500, help="for all; what is there so far stays written")
     parser.add_argument("--again", action="store_true", help="tune what the table has already, too")
-    parser.add_argument("--out", type=Path, help="where OPERATION/tuned lies; the package itself if left out")
+    parser.add_argument("--out", type=arguments.folder, help="where OPERATION/tuned lies; the package itself if left out")
     parser.add_argument("--tiny", action="store_true", help="few candidates, on a CPU; needs --out")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(argv)
     options.rows = options.rows or rows_of_engine()
     if any(rows < 1 or rows != round_up(rows) for rows in options.rows):
         parser.error(f"--rows are {options.rows}; the tables have powers of two")
