@@ -36,8 +36,11 @@ def make_writable(path: Path) -> None:
     """Make the folder if need be, and try whether a file can be written there.
 
     Raises:
-        OSError: it cannot be made, or takes no file.
+        ValueError: it cannot be made, or takes no file.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=path):
-        pass
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise ValueError(f"no file can be written into the folder {path}: {error.strerror}") from error

@@ -31,6 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parts = list(PARTS) if options.parts is None else named(options.parts)
     except ValueError as error:
         parser.error(str(error))
+    try:
+        arguments.make_writable(options.out)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
     signal.signal(signal.SIGTERM, _as_exit)
     return check(parts, options.out, seconds=options.seconds, tiny=options.tiny, lengths=options.lengths)
 
@@ -40,14 +44,13 @@ def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengt
 
     Args:
         parts: in this order.
-        out: a folder, which is made if need be.
+        out: an existing folder.
         seconds: for all parts together, of which each has its share; what does not fit is reported as not run.
         tiny, lengths: as in ``Settings``.
 
     Returns:
         0 if every part ran all that it should and found nothing wrong, else 1.
     """
-    out.mkdir(parents=True, exist_ok=True)
     end, results = time.monotonic() + seconds, list[PartResult]()
     for i, part in enumerate(parts):
         left = end - time.monotonic()

@@ -1,6 +1,7 @@
 """The command line of ``scripts/tune_kernels.py``: which problems are tuned, how long, and where the tables go."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,14 @@ _TYPES: dict[str, tuple[Any, Any]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Tune; returns the exit status: 1 if a problem has no right candidate, or the device was lost."""
+    """Tune; returns the exit status: 1 if a problem has no right candidate or the device was lost, 2 if nothing ran."""
     options = _parsed(argv)
     settings = Settings(seconds=options.seconds, tiny=options.tiny)
-    peaks_of_this_device(settings)
+    try:
+        _check_before(options.operations, options.out, settings)
+    except (RuntimeError, ValueError, OSError) as error:
+        print(f"tune_kernels: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
     cases: dict[str, Iterable[Tunable[Any, Any]]] = {
         "paged_attention": attention_cases(options.models, settings),
         "quantized_matmul": product_cases(options.models, options.formats, options.rows),
@@ -52,12 +57,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
+def _check_before(operations: Iterable[str], out: Path, settings: Settings) -> None:
+    """What would end the tuning later, after much time.
+
+    Raises:
+        RuntimeError: there is no GPU.
+        ValueError: a table cannot be written, or the one that is there is none.
+        OSError: it cannot be read.
+    """
+    peaks_of_this_device(settings)
+    for operation in operations:
+        path = _table_path(operation, out)
+        arguments.make_writable(path.parent)
+        read_table(path, *_TYPES[operation])
+
+
+def _table_path(operation: str, out: Path) -> Path:
+    return out / operation / "tuned" / table_name(current_device())
+
+
 def _tune_all(
     operation: str, cases: Iterable[Tunable[Any, Any]], out: Path, again: bool, settings: Settings
 ) -> list[Tunable[Any, Any]]:
     """Tune each problem and write the table after it; returns the problems without a right candidate."""
     device = current_device()
-    path, failed = out / operation / "tuned" / table_name(device), list[Tunable[Any, Any]]()
+    path, failed = _table_path(operation, out), list[Tunable[Any, Any]]()
     table: dict[Any, Any] = dict(read_table(path, *_TYPES[operation]))
     for case in cases:
         if case.problem in table and not again:
@@ -93,9 +117,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=sorted(SHAPES), metavar="NAME", default=_MODELS)
     parser.add_argument("--formats", nargs="+", choices=ALL_FORMATS[:-1], default=FORMATS, help="of weights")
     parser.add_argument("--rows", nargs="+", type=int, help="of activations, powers of two; an engine's if left out")
-    parser.add_argument("--seconds", type=arguments.seconds, default=500, help="for all; what is there so far stays written")
+    parser.add_argument("--seconds", type=arguments.seconds, default=500, help="for all; what is found by then is kept")
     parser.add_argument("--again", action="store_true", help="tune what the table has already, too")
-    parser.add_argument("--out", type=arguments.folder, help="where OPERATION/tuned lies; the package itself if left out")
+    parser.add_argument("--out", type=arguments.folder, help="of OPERATION/tuned; the package itself if left out")
     parser.add_argument("--tiny", action="store_true", help="few candidates, on a CPU; needs --out")
     options = parser.parse_args(argv)
     options.rows = options.rows or rows_of_engine()
