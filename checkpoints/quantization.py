@@ -20,22 +20,32 @@ _INT8_MAX = 127
 
 _INT4_MAX = 15
 
+_LEAST_INT4, _MOST_INT4 = 2.0**-14, 32000.0
+"""Largest numbers of a matrix that INT4 takes: below, scales have too few digits of float16; above, the range of a
+group may have none.
+"""
+
 
 def quantized(name: str, array: Array | np.ndarray, quantization: Quantization | None) -> Weight | Array:
     """The weight ``name`` as a model holds it on the device: a matrix of a layer quantized, anything else as it is.
 
     Raises:
-        ValueError: the matrix holds a NaN, an infinity, or for INT4 a number that float16 does not have.
+        ValueError: the matrix holds a NaN or an infinity, or numbers that float16, which the scales of INT4 are, has
+            not or has with a digit or two only.
     """
+    matrix = jax.device_put(array)
     if quantization is None or not is_layer_matrix(name):
-        return jax.device_put(array)
-    weight = quantize(jnp.asarray(array), quantization)
-    scales = [weight.scales, weight.offsets] if isinstance(weight, Int4Weight) else [weight.scales]
-    if not all(bool(jnp.isfinite(each).all()) for each in scales):
+        return matrix
+    # Of the numbers themselves: a maximum of XLA on a CPU passes over a NaN.
+    largest = float(jnp.max(jnp.where(jnp.isfinite(matrix), jnp.abs(matrix), jnp.inf)))
+    if not np.isfinite(largest):
+        raise ValueError(f"{name} cannot be quantized: some of its numbers are not finite")
+    if quantization.bits == 4 and not (largest == 0 or _LEAST_INT4 <= largest <= _MOST_INT4):
         raise ValueError(
-            f"{name} cannot be quantized to {quantization.bits} bits: some of its numbers are not finite, or too large"
+            f"{name} cannot be quantized to 4 bits: its largest number is {largest:g}, and scales and offsets in "
+            f"float16 need one in [{_LEAST_INT4:g}, {_MOST_INT4:g}]"
         )
-    return weight
+    return quantize(matrix, quantization)
 
 
 @partial(jax.jit, static_argnums=1)

@@ -134,6 +134,8 @@ class Quantization:
         if name not in (None, "int8", "int4"):
             raise ValueError(f"quantization is {name!r}; it must be 'int8' or 'int4', or left out")
         if name == "int4":
+            if group_size is not None and not (type(group_size) is int and group_size in (0, 32, 64, 128)):
+                raise ValueError(f"group_size is {group_size!r}; it must be 32, 64, 128, or 0 for the whole row")
             return cls(
                 bits=4, group_size=_GROUP_SIZE if group_size is None else None if group_size == 0 else group_size
             )

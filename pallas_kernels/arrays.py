@@ -19,8 +19,9 @@ def check_array(name: str, array: Array, dtypes: tuple[str, ...], **axes: int) -
     """Refuse an array without exactly these axes and one of these dtypes.
 
     Raises:
-        ValueError: it has others.
+        ValueError: it has others, or it is no array.
     """
+    _check_is_array(name, array)
     if array.shape != tuple(axes.values()):
         expected = ", ".join(f"{axis} = {size}" for axis, size in axes.items())
         raise ValueError(f"{name} has the shape {list(array.shape)}; it must be [{expected}]")
@@ -32,8 +33,9 @@ def check_rank(name: str, array: Array, axes: str) -> None:
     """Refuse an array without so many axes, or with one that is empty.
 
     Raises:
-        ValueError: it is one.
+        ValueError: it is one, or it is no array.
     """
+    _check_is_array(name, array)
     if array.ndim != len(axes.split()) or 0 in array.shape:
         raise ValueError(f"{name} has the shape {list(array.shape)}; it must be [{axes}], none of them 0")
 
@@ -67,3 +69,8 @@ def check_count(name: str, value: object, least: int = 1) -> None:
     """
     if type(value) is not int or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number, at least {least}")
+
+
+def _check_is_array(name: str, array: object) -> None:
+    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+        raise ValueError(f"{name} is a {type(array).__name__}; it must be an array")

@@ -6,7 +6,9 @@ A table is a JSON file in the folder ``tuned/`` of an operation, named after the
 """
 
 import json
+import os
 import reprlib
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -21,8 +23,15 @@ def table_name(device: Device) -> str:
 
 
 @cache
-def read_table[P, C](path: Path, problem_type: type[P], config_type: type[C]) -> dict[P, C]:
+def read_table[P, C](
+    path: Path, problem_type: type[P], config_type: type[C], check: Callable[[P, C], None] | None = None
+) -> dict[P, C]:
     """The table at ``path``, empty where there is none. It is read once; a file that changes later is not seen.
+
+    Args:
+        path: of the file.
+        problem_type, config_type: of the operation.
+        check: raises a ``ValueError`` for an entry that no launch could look up or run; None: all will do.
 
     Raises:
         ValueError: the file is no such table.
@@ -30,16 +39,31 @@ def read_table[P, C](path: Path, problem_type: type[P], config_type: type[C]) ->
     if not path.is_file():
         return {}
     try:
-        return _parse(json.loads(path.read_text(encoding="utf-8")), problem_type, config_type)
+        return _parse(json.loads(path.read_text(encoding="utf-8")), problem_type, config_type, check)
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is no table of tuned configs: {error}") from error
 
 
 def write_table(path: Path, table: dict[Any, Any]) -> None:
-    """Write a table of problems and configs, one entry a line, in a form that ``read_table`` takes."""
+    """Write a table of problems and configs, one entry a line, in a form that ``read_table`` takes.
+
+    Whoever reads meanwhile, or after this was interrupted, finds the old table or the new one, whole.
+    """
     entries = [json.dumps({"problem": asdict(problem), "config": asdict(config)}) for problem, config in table.items()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("[\n" + ",\n".join(entries) + "\n]\n", encoding="utf-8")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_text("[\n" + ",\n".join(entries) + "\n]\n", encoding="utf-8")
+    unfinished.replace(path)
+
+
+def check_rounded(name: str, count: int) -> None:
+    """Refuse a number that no launch looks up.
+
+    Raises:
+        ValueError: it is no power of two.
+    """
+    if count != round_up(count):
+        raise ValueError(f"{name} is {count}; in a table it is rounded up to a power of two")
 
 
 def round_up(count: int) -> int:
@@ -47,7 +71,9 @@ def round_up(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _parse[P, C](entries: object, problem_type: type[P], config_type: type[C]) -> dict[P, C]:
+def _parse[P, C](
+    entries: object, problem_type: type[P], config_type: type[C], check: Callable[[P, C], None] | None
+) -> dict[P, C]:
     if not isinstance(entries, list):
         raise ValueError("it must be a list")
     table: dict[P, C] = {}
@@ -58,4 +84,6 @@ def _parse[P, C](entries: object, problem_type: type[P], config_type: type[C]) -
         if problem in table:
             raise ValueError(f"{problem} is there twice")
         table[problem] = config_type(**entry["config"])
+        if check is not None:
+            check(problem, table[problem])
     return table

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pallas_kernels.arrays import check_count, check_one_of
 from pallas_kernels.device import Device
-from pallas_kernels.tuned import read_table, round_up, table_name
+from pallas_kernels.tuned import check_rounded, read_table, round_up, table_name
 
 Combine = Literal["last_split", "second_kernel"]
 """Who merges the shares of a split: the one that arrives last, or a kernel of its own after all of them."""
@@ -105,8 +105,12 @@ def find_config(problem: Problem, device: Device, tuned: Path = _TUNED) -> Confi
     Raises:
         ValueError: the device's table is not what it should be.
     """
-    table = read_table(tuned / table_name(device), Problem, Config)
+    table = read_table(tuned / table_name(device), Problem, Config, _check_entry)
     return table.get(replace(problem, num_blocks=round_up(problem.num_blocks))) or _heuristic(problem, device)
+
+
+def _check_entry(problem: Problem, config: Config) -> None:
+    check_rounded("num_blocks", problem.num_blocks)
 
 
 def _heuristic(problem: Problem, device: Device) -> Config:

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from pallas_kernels.arrays import check_factor
@@ -29,7 +28,7 @@ def matmul(
     implementation: Implementation | None = None,
     config: Config | None = None,
 ) -> Float[Array, "T M"]:
-    """x W^T with what stands before and after it in a decoder layer, so that on a GPU it is one kernel. No gradient.
+    """x W^T with what stands before and after it in a decoder layer, so that on a GPU it is one kernel.
 
     y = norm(x) W^T + bias; with ``swiglu`` silu(first half of y) * second half (Shazeer, GLU Variants Improve
     Transformer, 2020); + residual. Each part is there or not, in any combination.
@@ -77,5 +76,5 @@ def matmul(
         bias=bias,
         residual=residual,
         swiglu=swiglu,
-        out_dtype=x.dtype if out_dtype is None else check_out_dtype(jnp.dtype(out_dtype)),
+        out_dtype=x.dtype if out_dtype is None else check_out_dtype(out_dtype),
     )

@@ -1,6 +1,9 @@
 """What the entry to the product refuses: arrays that do not fit together."""
 
+from typing import Any
+
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from pallas_kernels.arrays import FLOATS, check_array, check_count, check_one_of, check_rank
@@ -16,6 +19,7 @@ def check_operands(
     Raises:
         ValueError: some do not.
     """
+    check_one_of("swiglu", swiglu, (False, True))
     num_outputs, num_inputs = check_weight(weight)
     check_rank("x", x, "T K")
     check_array("x", x, FLOATS, T=len(x), K=num_inputs)
@@ -67,14 +71,17 @@ def check_config(config: Config | None) -> None:
         raise ValueError(f"config is {config!r}; it must be a Config, or None")
 
 
-def check_out_dtype(dtype: jnp.dtype) -> jnp.dtype:
+def check_out_dtype(dtype: Any) -> jnp.dtype:
     """``dtype``, if a product can come out in it.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: it cannot, or it is no dtype.
     """
-    check_one_of("out_dtype", dtype.name, FLOATS)
-    return dtype
+    allowed = [jnp.dtype(name) for name in FLOATS]
+    for each in allowed:
+        if isinstance(dtype, str | type | np.dtype) and dtype in (each, each.name, each.type):
+            return each
+    raise ValueError(f"out_dtype is {dtype!r}; it must be {' or '.join(FLOATS)}")
 
 
 def _check_packed(values: Array, *, columns: int, dtype: str) -> None:

@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args
 
 from pallas_kernels.arrays import FLOATS, check_count, check_one_of
 from pallas_kernels.device import Device
-from pallas_kernels.quantized_matmul.weights import Int4Weight, Int8Weight
-from pallas_kernels.tuned import read_table, round_up, table_name
+from pallas_kernels.quantized_matmul.weights import PIECE, Int4Weight, Int8Weight
+from pallas_kernels.tuned import check_rounded, read_table, round_up, table_name
 
 Method = Literal["fused", "library"]
 """The kernel; or, for many rows, the matrix as floats once and XLA's own GEMM, which it tries out on the device."""
@@ -138,8 +138,14 @@ def find_config(problem: Problem, device: Device, tuned: Path = _TUNED) -> Confi
     Raises:
         ValueError: the device's table is not what it should be.
     """
-    table = read_table(tuned / table_name(device), Problem, Config)
+    table = read_table(tuned / table_name(device), Problem, Config, _check_entry)
     return table.get(replace(problem, num_rows=round_up(problem.num_rows))) or _heuristic(problem, device)
+
+
+def _check_entry(problem: Problem, config: Config) -> None:
+    check_rounded("num_rows", problem.num_rows)
+    if problem.weight == "int4" and config.method == "fused" and config.block_inputs != PIECE:
+        raise ValueError(f"block_inputs is {config.block_inputs}; INT4 is cut into pieces of {PIECE}")
 
 
 def _heuristic(problem: Problem, device: Device) -> Config:

@@ -120,5 +120,15 @@ def test_a_tile_that_is_too_large_is_seen_to_break_the_limits():
     assert kernel.code.registers > MOST_REGISTERS_AT_16_ROWS
 
 
+@on_every_target
+def test_float32_is_exact_with_many_rows_too(target):
+    """XLA's own products would be of TF32, which has the digits of float16."""
+    product = Product(model="smollm2-135m", name="out", weight="float32", dtype="float32", num_rows=128)
+    found = report(product, target)
+    assert all(kernel.kind is not KernelKind.PALLAS for kernel in found.kernels)
+    assert "tf32" not in "".join(kernel.code.ptx for kernel in found.kernels if kernel.code)
+    assert "operand_precision={highest,highest}" in found.hlo
+
+
 def test_the_page_is_up_to_date():
     assert_on_the_page("products", product_table((each, everywhere(each)) for each in PRODUCTS))

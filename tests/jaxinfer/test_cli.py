@@ -224,7 +224,7 @@ def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
         (["--load-format", "warm"], "'warm'"),
         (["--kernels", "triton"], "kernels is 'triton'; it must be 'auto', 'xla' or 'pallas'"),
         (["--quantization", "int3"], "quantization is 'int3'; it must be 'int8' or 'int4'"),
-        (["--quantization", "int4", "--group-size", "48"], "group_size is 48; it must be 32, 64, 128, or None"),
+        (["--quantization", "int4", "--group-size", "48"], "group_size is 48; it must be 32, 64, 128, or 0"),
         (["--group-size", "64"], "group_size is 64, and only quantization 'int4' has groups"),
         (["--chat", "--token-ids"], "--token-ids"),
         (["--system", "Be brief."], "--system"),
