@@ -14,7 +14,7 @@ from types import FrameType
 from scripts.on_gpu import arguments
 from scripts.on_gpu.part import DEFAULT_SECONDS, PARTS, Part, named
 from scripts.on_gpu.report import write_report
-from scripts.on_gpu.result import PartResult
+from scripts.on_gpu.result import PartResult, read_earlier
 from scripts.on_gpu.settings import Settings
 from scripts.on_gpu.supervise import ROOT, supervise
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengths: Path | None) -> int:
-    """Run the parts and write the report anew after each.
+    """Run the parts and write the report anew after each. What earlier runs left of other parts stays in it.
 
     Args:
         parts: in this order.
@@ -51,6 +51,7 @@ def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengt
     Returns:
         0 if every part ran all that it should and found nothing wrong, else 1.
     """
+    earlier = _earlier(parts, out)
     end, results = time.monotonic() + seconds, list[PartResult]()
     for i, part in enumerate(parts):
         left = end - time.monotonic()
@@ -61,11 +62,17 @@ def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengt
             result = supervise(part, Settings(seconds=share, tiny=tiny, lengths=lengths), out)
         results.append(result)
         print(f"{part.name}: {result.status}, {result.seconds:.0f} s", flush=True)
-        write_report(out, results, tiny=tiny)
+        write_report(out, [*results, *earlier], tiny=tiny)
     not_ok = [f"{result.name} ({result.status})" for result in results if result.status != "ok"]
     verdict = f"NOT OK: {', '.join(not_ok)}" if not_ok else "all parts are ok"
     print(f"{verdict}; see {out / 'gpu-check.md'}", flush=True)
     return 1 if not_ok else 0
+
+
+def _earlier(parts: Sequence[Part], out: Path) -> list[PartResult]:
+    """What earlier runs left of the parts that this one does not run."""
+    paths = {part.name: out / f"{part.name}.json" for part in PARTS if part not in parts}
+    return [read_earlier(path, name) for name, path in paths.items() if path.is_file()]
 
 
 def _share(left: float, parts: Sequence[Part]) -> float:

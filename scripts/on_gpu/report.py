@@ -6,7 +6,7 @@ from typing import Any
 
 from scripts.on_gpu.result import PartResult, save
 
-_TINY = "Tiny shapes, run to test the script: no time here means anything."
+_TINY = "Tiny shapes, run to test the script: no time of this run means anything."
 
 
 def write_report(out: Path, results: Sequence[PartResult], *, tiny: bool) -> None:
@@ -17,10 +17,10 @@ def write_report(out: Path, results: Sequence[PartResult], *, tiny: bool) -> Non
 
 def as_markdown(results: Sequence[PartResult], *, tiny: bool) -> str:
     """The parts, each table of their rows, and at the end why parts failed."""
-    rows = [row for result in results for row in result.rows]
+    rows = [(row.table, row.values | _of_run(result)) for result in results for row in result.rows]
     sections = ["# GPU check", *([_TINY] if tiny else []), _table(_overview(result) for result in results)]
-    for title in dict.fromkeys(row.table for row in rows):
-        sections += [f"## {title}", _table(row.values for row in rows if row.table == title)]
+    for title in dict.fromkeys(table for table, _ in rows):
+        sections += [f"## {title}", _table(values for table, values in rows if table == title)]
     for result in results:
         if result.reason is not None and result.status != "not run":
             sections += [f"## Why {result.name} {result.status}", f"```text\n{result.reason}\n```"]
@@ -34,7 +34,12 @@ def _overview(result: PartResult) -> dict[str, Any]:
         "rows": len(result.rows),
         "not run": result.num_not_run,
         "s": round(result.seconds),
-    }
+    } | _of_run(result)
+
+
+def _of_run(result: PartResult) -> dict[str, Any]:
+    """A column for what was not measured by this run, so that nobody takes it for the same code or device."""
+    return {"run": "earlier, tiny" if result.tiny else "earlier"} if result.is_earlier else {}
 
 
 def _table(rows: Iterable[dict[str, Any]]) -> str:

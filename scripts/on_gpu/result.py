@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from scripts.on_gpu.part import Row
 
-Status = Literal["running", "ok", "wrong", "incomplete", "failed", "timed out", "not run"]
+Status = Literal["running", "ok", "wrong", "incomplete", "failed", "timed out", "interrupted", "not run"]
 """``wrong``: it ran, and a row says that something is wrong. ``incomplete``: nothing is wrong, but not all was run.
-``failed``: it broke off."""
+``failed``: it broke off. ``interrupted``: the whole check was ended from outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,8 @@ class PartResult:
         seconds: that it took.
         rows: what it measured until then.
         reason: why it did not end well; None where it did.
+        tiny: whether its shapes were tiny.
+        is_earlier: whether it is of an earlier run of the check, into the same folder.
     """
 
     name: str
@@ -29,6 +31,8 @@ class PartResult:
     seconds: float = 0.0
     rows: tuple[Row, ...] = ()
     reason: str | None = None
+    tiny: bool = False
+    is_earlier: bool = False
 
     @property
     def num_not_run(self) -> int:
@@ -66,3 +70,13 @@ def read(path: Path, name: str) -> PartResult:
         return PartResult(name=name, status="running")
     content = json.loads(path.read_text(encoding="utf-8"))
     return PartResult(**content | {"rows": tuple(Row(**row) for row in content["rows"])})
+
+
+def read_earlier(path: Path, name: str) -> PartResult:
+    """What an earlier run left of the part ``name``, at ``path``; a file that is no such thing is said to be none."""
+    try:
+        result = read(path, name)
+    except (ValueError, TypeError, KeyError) as error:
+        result = PartResult(name=name, status="failed", reason=f"{path} holds no result of a part: {error!r}")
+    status: Status = "interrupted" if result.status == "running" else result.status  # its end was too sudden to be told
+    return replace(result, status=status, is_earlier=True)

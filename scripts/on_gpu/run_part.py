@@ -18,7 +18,7 @@ def run_part(part: Part, settings: Settings, path: Path) -> PartResult:
     Raises:
         Exception: whatever the part raises; the rows before it are at ``path``.
     """
-    begin, result = time.monotonic(), PartResult(name=part.name, status="running")
+    begin, result = time.monotonic(), PartResult(name=part.name, status="running", tiny=settings.tiny)
     save(path, result.as_json())
     for row in part.rows(settings):
         result = result.with_row(row, time.monotonic() - begin)

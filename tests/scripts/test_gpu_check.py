@@ -96,6 +96,22 @@ def test_a_good_run_ends_with_0_and_a_second_one_forgets_the_first(tmp_path: Pat
     assert (status, results["hang"].status, first_column(results["hang"])) == (1, "timed out", ["before the hang"])
 
 
+def test_a_run_of_other_parts_keeps_what_the_earlier_ones_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    parts = [fake("good"), fake("wrong"), fake("crash"), fake("nothing")]
+    monkeypatch.setattr("scripts.on_gpu.check.PARTS", parts)
+    assert run_fakes(tmp_path, fake("wrong"))[0] == 1
+    (tmp_path / "crash.json").write_text("[]")
+    assert check([fake("good")], tmp_path, seconds=60, tiny=False, lengths=None) == 0  # its own parts alone count
+    good, wrong, crash = json.loads((tmp_path / "gpu-check.json").read_text())
+    assert (good["name"], good["is_earlier"], good["tiny"]) == ("good", False, False)
+    assert (wrong["name"], wrong["is_earlier"], wrong["tiny"]) == ("wrong", True, True)
+    assert [row["values"] for row in wrong["rows"]] == [{"name": "wrong", "ok": False}, {"name": "after it"}]
+    assert crash["is_earlier"] and "crash.json holds no result" in crash["reason"]
+    page = (tmp_path / "gpu-check.md").read_text()
+    assert "| part | status | rows | not run | s | run |" in page
+    assert "| wrong | - | - | - | - | NO | earlier, tiny |" in page
+
+
 def test_what_no_longer_fits_is_said_to_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     status, results = run_fakes(tmp_path, fake("good", 10), fake("crash", 100), seconds=10)
     assert results["good"].status == "ok"
