@@ -11,6 +11,9 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from scripts.on_gpu.signals import end_at_once
+
+    end_at_once("interrupted; the tables have what was tuned until now")  # importing jax takes seconds already
     from scripts.on_gpu.tune import main
 
     sys.exit(main())

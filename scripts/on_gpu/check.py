@@ -4,14 +4,12 @@ Nothing here imports jax: the device belongs to the parts.
 """
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
-from scripts.on_gpu import arguments
+from scripts.on_gpu import arguments, signals
 from scripts.on_gpu.part import DEFAULT_SECONDS, PARTS, Part, named
 from scripts.on_gpu.report import write_report
 from scripts.on_gpu.result import PartResult, read_earlier
@@ -35,11 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.make_writable(options.out)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
-    signal.signal(signal.SIGTERM, _as_exit)
-    return check(parts, options.out, seconds=options.seconds, tiny=options.tiny, lengths=options.lengths)
+    stop = signals.Stop()
+    stop.listen()
+    return check(parts, options.out, seconds=options.seconds, tiny=options.tiny, lengths=options.lengths, stop=stop)
 
 
-def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengths: Path | None) -> int:
+def check(
+    parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengths: Path | None, stop: signals.Stop
+) -> int:
     """Run the parts and write the report anew after each. What earlier runs left of other parts stays in it.
 
     Args:
@@ -47,22 +48,29 @@ def check(parts: Sequence[Part], out: Path, *, seconds: float, tiny: bool, lengt
         out: an existing folder.
         seconds: for all parts together, of which each has its share; what does not fit is reported as not run.
         tiny, lengths: as in ``Settings``.
+        stop: ends the part under way, and no other one begins.
 
     Returns:
-        0 if every part ran all that it should and found nothing wrong, else 1.
+        0 if every part ran all that it should and found nothing wrong, that of a process that a signal ended if one
+        did, else 1.
     """
     earlier = _earlier(parts, out)
     end, results = time.monotonic() + seconds, list[PartResult]()
     for i, part in enumerate(parts):
         left = end - time.monotonic()
         share = _share(left, parts[i:])
-        if share > left:
+        if stop.number is not None:
+            result = PartResult(name=part.name, status="not run", reason="the check was interrupted")
+        elif share > left:
             result = PartResult(name=part.name, status="not run", reason="no time was left")
         else:
-            result = supervise(part, Settings(seconds=share, tiny=tiny, lengths=lengths), out)
+            result = supervise(part, Settings(seconds=share, tiny=tiny, lengths=lengths), out, stop)
         results.append(result)
         print(f"{part.name}: {result.status}, {result.seconds:.0f} s", flush=True)
         write_report(out, [*results, *earlier], tiny=tiny)
+    if stop.number is not None:
+        print(f"{signals.name(stop.number)}: interrupted; see {out / 'gpu-check.md'}", file=sys.stderr, flush=True)
+        return signals.exit_status(stop.number)
     not_ok = [f"{result.name} ({result.status})" for result in results if result.status != "ok"]
     verdict = f"NOT OK: {', '.join(not_ok)}" if not_ok else "all parts are ok"
     print(f"{verdict}; see {out / 'gpu-check.md'}", flush=True)
@@ -84,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Check and time the GPU kernels and the engine on this machine's GPU.",
         epilog="The exit status is 0 if every part is ok; 1 if one is wrong, incomplete (no time was left for some of "
-        "its cases), failed, timed out or not run; 2 if the arguments make no sense.",
+        "its cases), failed, timed out or not run; 2 if the arguments make no sense; 128 and its number more if a "
+        "signal ended it.",
     )
     parser.add_argument("--out", type=arguments.folder, default=Path("gpu-check"), help="folder for the results")
     parser.add_argument("--parts", metavar="NAMES", help=f"of: {', '.join(part.name for part in PARTS)}")
@@ -92,8 +101,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lengths", type=Path, default=_LENGTHS, help="CSV of prompt_tokens,output_tokens")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on a CPU")
     return parser
-
-
-def _as_exit(number: int, frame: FrameType | None) -> None:
-    """So that a part under way is stopped, and does not hold the device after this process has gone."""
-    sys.exit(128 + number)

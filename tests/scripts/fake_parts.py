@@ -48,5 +48,5 @@ def die(settings: Settings) -> Iterator[Row]:
 
 def hang(settings: Settings) -> Iterator[Row]:
     yield Row("Numbers", {"name": "before the hang"})
-    print("waiting", file=sys.stderr, flush=True)
+    print("waiting", os.getpid(), file=sys.stderr, flush=True)
     time.sleep(600)

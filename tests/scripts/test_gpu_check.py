@@ -12,6 +12,7 @@ from scripts.on_gpu.report import as_markdown
 from scripts.on_gpu.result import PartResult, read
 from scripts.on_gpu.run_part import run_part
 from scripts.on_gpu.settings import Settings
+from scripts.on_gpu.signals import Stop
 
 ONE_FORMAT = [part for part in PARTS if part.name not in ("model.bfloat16", "model.int8")]
 """The others differ from the one that is left in the drawing of weights alone, which has tests of its own."""
@@ -23,7 +24,7 @@ def fake(name: str, seconds: float = 30, *arguments: str) -> Part:
 
 def run_fakes(out: Path, *parts: Part, seconds: float = 60) -> tuple[int, dict[str, PartResult]]:
     """The exit status, and what the report has of each part."""
-    status = check(parts, out, seconds=seconds, tiny=True, lengths=None)
+    status = check(parts, out, seconds=seconds, tiny=True, lengths=None, stop=Stop())
     results = json.loads((out / "gpu-check.json").read_text())
     assert [result["name"] for result in results] == [part.name for part in parts]
     results = {r["name"]: PartResult(**r | {"rows": tuple(Row(**row) for row in r["rows"])}) for r in results}
@@ -101,7 +102,9 @@ def test_a_run_of_other_parts_keeps_what_the_earlier_ones_left(monkeypatch: pyte
     monkeypatch.setattr("scripts.on_gpu.check.PARTS", parts)
     assert run_fakes(tmp_path, fake("wrong"))[0] == 1
     (tmp_path / "crash.json").write_text("[]")
-    assert check([fake("good")], tmp_path, seconds=60, tiny=False, lengths=None) == 0  # its own parts alone count
+    assert (
+        check([fake("good")], tmp_path, seconds=60, tiny=False, lengths=None, stop=Stop()) == 0
+    )  # its own parts alone count
     good, wrong, crash = json.loads((tmp_path / "gpu-check.json").read_text())
     assert (good["name"], good["is_earlier"], good["tiny"]) == ("good", False, False)
     assert (wrong["name"], wrong["is_earlier"], wrong["tiny"]) == ("wrong", True, True)
@@ -125,7 +128,7 @@ def test_time_is_shared_out_and_what_one_part_leaves_is_for_the_others(monkeypat
     """Of a clock that only parts move."""
     clock, given = [0.0], dict[str, float]()
 
-    def run(part: Part, settings: Settings, out: Path) -> PartResult:
+    def run(part: Part, settings: Settings, out: Path, stop: Stop) -> PartResult:
         given[part.name] = settings.seconds
         clock[0] += settings.seconds if part.name == "hang" else 10
         return PartResult(name=part.name, status="ok")
@@ -133,17 +136,17 @@ def test_time_is_shared_out_and_what_one_part_leaves_is_for_the_others(monkeypat
     monkeypatch.setattr("scripts.on_gpu.check.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("scripts.on_gpu.check.supervise", run)
     parts = [fake("good", 30), fake("hang", 40), fake("wrong", 20), fake("die", 30)]
-    assert check(parts, tmp_path, seconds=120, tiny=True, lengths=None) == 0
+    assert check(parts, tmp_path, seconds=120, tiny=True, lengths=None, stop=Stop()) == 0
     assert given["good"] == 30
     assert given["hang"] == pytest.approx(40 * 110 / 90)
     assert given["wrong"] == pytest.approx(20 * (110 - given["hang"]) / 50)
     given.clear()
     clock[0] = 0
-    assert check(parts, tmp_path, seconds=60, tiny=True, lengths=None) == 0
+    assert check(parts, tmp_path, seconds=60, tiny=True, lengths=None, stop=Stop()) == 0
     assert given["good"] == 15  # half of what it may take, and every part had its chance
     assert clock[0] <= 60
     given.clear()
-    assert check(parts, tmp_path, seconds=30, tiny=True, lengths=None) == 1
+    assert check(parts, tmp_path, seconds=30, tiny=True, lengths=None, stop=Stop()) == 1
     assert list(given) == ["good", "hang"]  # a fourth of the time would do none of them any good
 
 
