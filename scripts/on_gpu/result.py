@@ -1,6 +1,7 @@
 """What became of a part, as JSON on the disk: the child writes it row by row, the parent reads what it left."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -60,8 +61,20 @@ class PartResult:
 def save(path: Path, content: Any) -> None:
     """Write JSON so that a reader, or a sudden end, finds the old file or the new one, and never a half."""
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(_as_text(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def _as_text(content: Any) -> Any:
+    """With ``"inf"`` and ``"nan"`` in place of the numbers that JSON does not have."""
+    match content:
+        case float():
+            return content if math.isfinite(content) else str(content)
+        case dict():
+            return {key: _as_text(value) for key, value in content.items()}
+        case list() | tuple():
+            return [_as_text(value) for value in content]
+    return content
 
 
 def read(path: Path, name: str) -> PartResult:

@@ -20,6 +20,10 @@ def wrong(settings: Settings) -> Iterator[Row]:
     yield Row("Numbers", {"name": "after it"})
 
 
+def diverged(settings: Settings) -> Iterator[Row]:
+    yield Row("Numbers", {"name": "diverged", "error": float("inf"), "share": float("-inf"), "us": float("nan")})
+
+
 def partial(settings: Settings) -> Iterator[Row]:
     yield Row("Numbers", {"name": "some", "ok": None}, num_not_run=3)
     yield Row("Numbers", {"name": "all", "ok": True})

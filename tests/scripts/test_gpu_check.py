@@ -83,6 +83,17 @@ def test_what_was_not_run_is_not_ok(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "partial (incomplete)" in last and "nothing (incomplete)" in last and "good" not in last
 
 
+def test_numbers_that_json_does_not_have_are_texts(tmp_path: Path):
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    run_fakes(tmp_path, fake("diverged"))
+    for name in ("diverged.json", "gpu-check.json"):
+        assert '"inf"' in (tmp_path / name).read_text()
+        json.loads((tmp_path / name).read_text(), parse_constant=refuse)
+    assert "| diverged | inf | -inf | nan |" in (tmp_path / "gpu-check.md").read_text()
+
+
 def test_a_missing_package_is_said_in_one_line(tmp_path: Path):
     status, results = run_fakes(tmp_path, fake("needy"))
     assert (status, results["needy"].status) == (1, "failed")
