@@ -29,13 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         parts = list(PARTS) if options.parts is None else named(options.parts)
     except ValueError as error:
         parser.error(str(error))
+    if options.lengths is not None and not options.lengths.is_file():
+        parser.error(f"--lengths: there is no file {options.lengths}")
     try:
         arguments.make_writable(options.out)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     stop = signals.Stop()
     stop.listen()
-    return check(parts, options.out, seconds=options.seconds, tiny=options.tiny, lengths=options.lengths, stop=stop)
+    lengths = options.lengths or _LENGTHS
+    return check(parts, options.out, seconds=options.seconds, tiny=options.tiny, lengths=lengths, stop=stop)
 
 
 def check(
@@ -98,6 +101,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=arguments.folder, default=Path("gpu-check"), help="folder for the results")
     parser.add_argument("--parts", metavar="NAMES", help=f"of: {', '.join(part.name for part in PARTS)}")
     parser.add_argument("--seconds", type=arguments.seconds, default=DEFAULT_SECONDS, help="for all parts together")
-    parser.add_argument("--lengths", type=Path, default=_LENGTHS, help="CSV of prompt_tokens,output_tokens")
+    parser.add_argument("--lengths", type=Path, help="CSV of prompt_tokens,output_tokens")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on a CPU")
     return parser

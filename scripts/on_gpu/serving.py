@@ -29,6 +29,9 @@ def serve(runner: ModelRunner, config: EngineConfig, lengths: Path, settings: Se
 
     Returns:
         By name of the column.
+
+    Raises:
+        ValueError: the file has no lengths, or a line that has none; the message names both.
     """
     requests = _lengths(lengths, settings)
     engine = Engine(runner, config, tokenizer=None, eos_token_ids=())
@@ -57,9 +60,27 @@ def serve(runner: ModelRunner, config: EngineConfig, lengths: Path, settings: Se
 def _lengths(path: Path, settings: Settings) -> list[tuple[int, int]]:
     """Tokens of prompt and output of each request, cut to what the programs take."""
     number, *longest = (4, 24, 8) if settings.tiny else (_NUM_REQUESTS, LONGEST_PROMPT, LONGEST_OUTPUT)
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = islice(csv.DictReader(file), number)
-        return [
-            (min(int(line["prompt_tokens"]), longest[0]), max(1, min(int(line["output_tokens"]), longest[1])))
-            for line in lines
-        ]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            lines = [(reader.line_num, line) for line in islice(reader, number)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is no CSV file: {error}") from error
+    if not lines:
+        raise ValueError(f"{path}, line 1: there is no line of lengths")
+    lengths = [_length(line, f"{path}, line {line_num}") for line_num, line in lines]
+    return [(min(prompt, longest[0]), max(1, min(output, longest[1]))) for prompt, output in lengths]
+
+
+def _length(line: dict[str, str | None], where: str) -> tuple[int, int]:
+    """Tokens of prompt and output; an output may be empty, a prompt may not."""
+    return _count(line, "prompt_tokens", 1, where), _count(line, "output_tokens", 0, where)
+
+
+def _count(line: dict[str, str | None], column: str, least: int, where: str) -> int:
+    text = line.get(column)
+    if text is None:
+        raise ValueError(f"{where}: there is no {column}")
+    if not text.strip().isdecimal() or int(text) < least:
+        raise ValueError(f"{where}: {column} is {text!r}; it must be a whole number, {least} or more")
+    return int(text)
