@@ -82,9 +82,8 @@ def _tune_all(
     """Tune each problem and write the table after it; returns the problems without a right candidate."""
     device = current_device()
     path, failed = _table_path(operation, out), list[Tunable[Any, Any]]()
-    table: dict[Any, Any] = dict(read_table(path, *_TYPES[operation]))
     for case in cases:
-        if case.problem in table and not again:
+        if case.problem in _table_now(operation, path) and not again:
             continue
         try:
             outcome = tune(case, device, settings)
@@ -95,9 +94,14 @@ def _tune_all(
         if outcome.best is None:
             failed.append(case)
             continue
-        table[case.problem] = outcome.best
-        write_table(path, table)
+        write_table(path, _table_now(operation, path) | {case.problem: outcome.best})
     return failed
+
+
+def _table_now(operation: str, path: Path) -> dict[Any, Any]:
+    """The table as another run, on another operation or model, may have left it a moment ago."""
+    read_table.cache_clear()
+    return read_table(path, *_TYPES[operation])
 
 
 def _line(case: object, outcome: Outcome[Any]) -> str:

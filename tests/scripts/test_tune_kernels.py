@@ -129,6 +129,23 @@ def test_tables_are_merged_and_what_they_have_is_left_alone(monkeypatch: pytest.
     assert read_table(path, Problem, Config)[problem(16)] == first
 
 
+def test_what_another_run_writes_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path, config = tmp_path / "quantized_matmul" / "tuned" / table_name(current_device()), CONFIGS[0]
+
+    class OtherRun(FakeCase):
+        def shapes(self, settings: Settings) -> tuple[Any, ...]:
+            write_table(path, {problem(2): CONFIGS[1], problem(32): CONFIGS[2]})
+            return super().shapes(settings)
+
+    cases = [
+        cls(problem=problem(rows), microseconds={config: 1}, errors={config: 0})
+        for cls, rows in ((OtherRun, 16), (FakeCase, 32))
+    ]
+    assert run_main(monkeypatch, cases, tmp_path) == 0
+    read_table.cache_clear()
+    assert read_table(path, Problem, Config) == {problem(2): CONFIGS[1], problem(16): config, problem(32): CONFIGS[2]}
+
+
 def test_a_real_product_is_tuned_and_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     case = ProductTuning(product=products_of("stories260k")[1], weight_format="int8", num_rows=2)
     assert run_main(monkeypatch, [case], tmp_path) == 0
