@@ -36,7 +36,8 @@ def _is_wrong(settings: Settings) -> bool:
 
 
 def _row(what: str, value: str | None, *, wrong: bool = False) -> Row:
-    return Row("Versions", {"what": what, "value": value}, is_fault=wrong)
+    values = {"what": what, "value": value} | ({"fault": "a CPU, where a GPU is to be measured"} if wrong else {})
+    return Row("Versions", values, is_fault=wrong)
 
 
 def _version(package: str) -> str | None:

@@ -10,7 +10,7 @@ from checkpoints import PRESETS
 from jaxinfer.config import Quantization
 from jaxinfer.matmul_cases import head_product, layer_products
 from jaxinfer.weights import weight_shapes
-from scripts.on_gpu import decode_step, timing
+from scripts.on_gpu import decode_step, timing, versions
 from scripts.on_gpu.attention_speed import Launch, bytes_of_launch
 from scripts.on_gpu.matrices import ALL_FORMATS, INT8_DEVIATION, draw, group_size, num_bytes
 from scripts.on_gpu.model import Model
@@ -37,6 +37,12 @@ def test_a_cpu_is_refused_where_a_gpu_is_to_be_measured():
     with pytest.raises(RuntimeError, match="no GPU"):
         peaks_of_this_device(LARGE)
     assert peaks_of_this_device(TINY).bandwidth is None
+
+
+def test_the_row_of_a_cpu_says_what_is_wrong_with_it():
+    faults = {row.values["what"]: row for row in versions.rows(LARGE) if row.is_fault}
+    assert list(faults) == ["device"] and "a CPU" in faults["device"].values["fault"]
+    assert not any("fault" in row.values for row in versions.rows(TINY))
 
 
 def test_the_arrays_of_a_program_are_far_larger_than_the_l2_cache():
