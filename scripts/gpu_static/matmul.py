@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxinfer.gpu_compile import GpuTarget, ProgramReport, compile_for
 from pallas_kernels.device import Device
-from pallas_kernels.quantized_matmul import Config, Int4Weight, Int8Weight, matmul, padded
+from pallas_kernels.quantized_matmul import Config, Implementation, Int4Weight, Int8Weight, matmul, padded
 from pallas_kernels.quantized_matmul.configs import Problem, find_config
 from pallas_kernels.shapes import SHAPES
 from scripts.gpu_static.loops import instructions_per_weight
@@ -31,6 +31,7 @@ class Product:
         bias: whether the product has one.
         dtype: of x.
         config: tile sizes, or None for the rule of thumb.
+        implementation: the kernel.
     """
 
     model: str
@@ -41,16 +42,21 @@ class Product:
     bias: bool = False
     dtype: str = "bfloat16"
     config: Config | None = None
+    implementation: Implementation = "pallas"
 
     @property
     def label(self) -> str:
         """What it is, in the table's first columns."""
-        num_outputs, num_inputs = self.shape
         notes = ["x in float32"] * (self.dtype == "float32") + ["bias"] * self.bias + ["wide tile"] * bool(self.config)
         group = f", groups of {self.group_size}" if self.group_size else ", a group a row"
         weight = self.weight + (group if self.weight == "int4" else "")
-        size = f"{self.model}: {self.name}, {num_outputs} x {num_inputs}"
-        return " | ".join((size, weight, str(self.num_rows), ", ".join(notes) or "-"))
+        return " | ".join((self.size, weight, str(self.num_rows), ", ".join(notes) or "-"))
+
+    @property
+    def size(self) -> str:
+        """Whose product it is and how large, in a few words."""
+        num_outputs, num_inputs = self.shape
+        return f"{self.model}: {self.name}, {num_outputs} x {num_inputs}"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,16 +84,8 @@ class Product:
     def config_for(self, target: GpuTarget) -> Config:
         """The tiles that the product is cut into."""
         device = Device(platform="gpu", kind=target.device_kind, num_cores=target.core_count, compute_capability=None)
-        num_outputs, num_inputs = self.shape
-        problem = Problem(
-            num_rows=self.num_rows,
-            num_outputs=num_outputs,
-            num_inputs=num_inputs,
-            weight=self.weight,
-            group_size=(self.group_size or padded(num_inputs)) if self.weight == "int4" else 0,
-            swiglu=self.has_swiglu,
-            dtype=self.dtype,
-        )
+        x = self._array(self.num_rows, self.shape[1])
+        problem = Problem.of(x, self._weight(), swiglu=self.has_swiglu)
         return self.config or find_config(problem, device)
 
     def matrix_rows_for(self, target: GpuTarget) -> int:
@@ -128,7 +126,7 @@ class Product:
                 norm_eps=1e-5,
                 swiglu=self.has_swiglu,
                 out_dtype="float32" if self.name == "head" else None,
-                implementation="pallas",
+                implementation=self.implementation,
                 config=self.config,
             )
 

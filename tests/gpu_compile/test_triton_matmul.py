@@ -14,7 +14,7 @@ from jaxinfer.gpu_compile import TARGETS, KernelKind, compile_for
 from pallas_kernels.quantized_matmul import Int4Weight, matmul
 from scripts.gpu_static.loops import main_loop, operations
 from scripts.gpu_static.tables import PAGE, TARGET_NAMES, with_table
-from scripts.gpu_static.triton_matmul import WEIGHTS_PER_ROUND, Product, product_table, products, weight_cost
+from scripts.gpu_static.triton_matmul import WEIGHTS_PER_ROUND, product_table, products, weight_cost
 
 MOST_REGISTERS = 168
 MOST_SHARED_BYTES = 99 * 1024
@@ -39,7 +39,7 @@ def test_the_products_have_every_place_in_a_layer_and_every_group():
     assert {product.name for product in PRODUCTS} == {"qkv", "out", "gate and up", "down"}
     assert {product.group_size for product in PRODUCTS} == {32, 64, 128, 0}
     assert {product.num_rows for product in PRODUCTS} == {1, 16, 64}
-    assert Product(model="smollm2-135m", name="qkv").shape == (960, 576)
+    assert {product.implementation for product in PRODUCTS} == {"triton"}
 
 
 @on_every_target
@@ -76,9 +76,10 @@ def test_the_loop_multiplies_on_tensor_cores_what_came_sixteen_bytes_at_a_time(p
     assert not [name for name in loop if re.match(r"ld\.shared\.(v\d\.)?[bus]8$", name)]
 
 
-def test_a_kernel_that_lays_x_out_twice_would_be_found():
-    """If not all operands agree on a layout of x, Triton loads it without asynchronous copies, and waits."""
-    loop = loop_of(PRODUCTS[0], "A10")
+@on_every_target
+def test_x_has_one_layout(target):
+    """If not all operands agree on one, Triton loads x without asynchronous copies, and waits."""
+    loop = loop_of(PRODUCTS[0], target)
     assert not [name for name in loop if name.startswith("ld.global.v")]
 
 
@@ -103,7 +104,8 @@ def test_products_one_after_another_are_one_cuda_graph(target):
 
 @on_every_target
 def test_the_grid_covers_rows_and_outputs(target):
-    kernel = report(Product(model="mistral-7b-v0.1", name="gate and up", num_rows=64), target).kernels[0]
+    (product,) = (each for each in PRODUCTS if (each.name, each.num_rows) == ("gate and up", 64))
+    kernel = report(product, target).kernels[0]
     assert kernel.grid == (64 // 16, 28672 // 32, 1)
 
 
