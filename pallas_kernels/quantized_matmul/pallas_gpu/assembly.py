@@ -61,7 +61,7 @@ def numbers_from_128(
 def as_bfloat16(values: Int8[Array, "rows columns"], *, compiled: bool) -> BFloat16[Array, "rows columns"]:
     """The same numbers.
 
-    The compiler's own way, the GPU's conversion of integers, takes an A100 eight times as long as other instructions.
+    The compiler's own way is to convert integers, which a GPU does at a fraction of the rate of other instructions.
     """
     if not compiled:
         return values.astype(jnp.bfloat16)

@@ -97,6 +97,6 @@ def _finish(state: State, inputs: Inputs, tile: Tile, geometry: Geometry) -> Sum
     if inputs.bias is not None:
         y = y + tile.of_outputs(load(inputs.bias.at[tile.matrix_row], None).astype(jnp.float32))
     if geometry.swiglu:
-        gates, others = tile.gates_and_others(y)
-        y = jax.nn.silu(gates) * others
+        gates, ups = tile.gates_and_ups(y)
+        y = jax.nn.silu(gates) * ups
     return y if inputs.residual is None else y + tile.load_result(inputs.residual)

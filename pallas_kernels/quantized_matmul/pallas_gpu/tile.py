@@ -73,7 +73,7 @@ class Tile:
         """
         return self.product(x, jnp.ones((len(self.matrix_row), x.shape[1]), x.dtype))
 
-    def gates_and_others(self, y: Sums) -> tuple[Sums, Sums]:
+    def gates_and_ups(self, y: Sums) -> tuple[Sums, Sums]:
         """The two that each output is made of with SwiGLU. The dialect takes no slices, so each is a sum with zeros."""
         rows, outputs = len(self.row), len(self.output)
         pairs = y.reshape((outputs, 2, rows) if self.outputs_first else (rows, outputs, 2))
