@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from pallas_kernels.arrays import FLOATS, check_array, check_count, check_one_of, check_rank
@@ -79,7 +78,7 @@ def check_out_dtype(dtype: Any) -> jnp.dtype:
     """
     allowed = [jnp.dtype(name) for name in FLOATS]
     for each in allowed:
-        if isinstance(dtype, str | type | np.dtype) and dtype in (each, each.name, each.type):
+        if isinstance(dtype, str | type | jnp.dtype) and dtype in (each, each.name, each.type):
             return each
     raise ValueError(f"out_dtype is {dtype!r}; it must be {' or '.join(FLOATS)}")
 
