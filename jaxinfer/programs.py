@@ -124,7 +124,8 @@ class Programs:
         forward, arguments = self.forward_call(b, c)
         self.forward[b, c] = forward.lower(*arguments).compile()
 
-    def _compile_sample(self, draw: Draw, b: int) -> None:
+    def sample_call(self, draw: Draw, b: int) -> tuple[Any, tuple[Any, ...]]:
+        """The sample program of B rows before it is compiled, as ``forward_call``."""
         layout = self._layout(b, 0)
 
         def sample(
@@ -137,8 +138,11 @@ class Programs:
                 tokens = sampler.sample(logits, params, truncate=draw is Draw.TRUNCATED)
             return tokens, last_tokens.at[params.sample_slot].set(tokens)
 
-        arguments = (self._logits_shape(b), self._last_tokens_shape, self._packed_shape(b))
-        self.sample[draw, b] = jax.jit(sample).lower(*arguments).compile()
+        return jax.jit(sample), (self._logits_shape(b), self._last_tokens_shape, self._packed_shape(b))
+
+    def _compile_sample(self, draw: Draw, b: int) -> None:
+        sample, arguments = self.sample_call(draw, b)
+        self.sample[draw, b] = sample.lower(*arguments).compile()
 
     def _compile_forbid(self, b: int) -> None:
         words = jax.ShapeDtypeStruct((b, sampler.mask_words(self._vocab_size)), jnp.uint32)

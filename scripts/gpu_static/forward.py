@@ -74,9 +74,12 @@ class Step:
             page_size=_PAGE_SIZE,
             num_kv_pages=_NUM_KV_PAGES,
         )
-        programs = Programs(Decoder(self.config, self._weights(), kernels=self.kernels), limits, self._cache())
-        forward, arguments = programs.forward_call(self.num_rows, self.num_chunk_tokens)
+        forward, arguments = self.programs(limits).forward_call(self.num_rows, self.num_chunk_tokens)
         return compile_for(target, forward, *arguments).report
+
+    def programs(self, limits: EngineConfig) -> Programs:
+        """Those of an engine with this model, none of them compiled."""
+        return Programs(Decoder(self.config, self._weights(), kernels=self.kernels), limits, self._cache())
 
     def _weights(self) -> dict[str, Any]:
         return abstract_weights(self.config, _DTYPE, self.quantization)

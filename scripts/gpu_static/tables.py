@@ -8,6 +8,7 @@ from jaxinfer.gpu_compile import TARGETS, GpuTarget, ProgramReport
 from scripts.gpu_static.attention import Launch
 from scripts.gpu_static.forward import Step
 from scripts.gpu_static.matmul import Product
+from scripts.gpu_static.sample import Sample
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu-static.md"
 TARGET_NAMES = ("A10", "A100-80", "H100")
@@ -65,6 +66,23 @@ def product_table(rows: Iterable[tuple[Product, Reports]]) -> str:
                 each_target(reports, lambda report: report.kernels[0].grid[0] * report.kernels[0].grid[1]),
             ]
             for product, reports in rows
+        ],
+    )
+
+
+def sample_table(rows: Iterable[tuple[Sample, Reports]]) -> str:
+    """The table of sample programs."""
+    return markdown_table(
+        "drawn | kernels | command buffers | launches outside | temporary MB",
+        [
+            [
+                sample.label,
+                each_target(reports, lambda report: len(report.kernels)),
+                each_target(reports, lambda report: report.num_command_buffers),
+                each_target(reports, lambda report: report.num_outside_command_buffers),
+                each_target(reports, lambda report: round(report.temporary_bytes / 2**20, 1)),
+            ]
+            for sample, reports in rows
         ],
     )
 

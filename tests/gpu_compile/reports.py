@@ -6,16 +6,17 @@ from jaxinfer.gpu_compile import TARGETS, ProgramReport
 from scripts.gpu_static.attention import Launch
 from scripts.gpu_static.forward import Step
 from scripts.gpu_static.matmul import Product
+from scripts.gpu_static.sample import Sample
 from scripts.gpu_static.tables import PAGE, TARGET_NAMES, Reports, with_table
 
 
 @cache
-def report(program: Launch | Product | Step, target: str) -> ProgramReport:
+def report(program: Launch | Product | Sample | Step, target: str) -> ProgramReport:
     """What comes out of ``program`` for the target of that name."""
     return program.compile(TARGETS[target])
 
 
-def everywhere(program: Launch | Product | Step) -> Reports:
+def everywhere(program: Launch | Product | Sample | Step) -> Reports:
     """Of one program, for every target of the page."""
     return {target: report(program, target) for target in TARGET_NAMES}
 
