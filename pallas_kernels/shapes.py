@@ -33,6 +33,17 @@ class ModelShape:
         """G, query heads of one kv head."""
         return self.num_heads // self.num_kv_heads
 
+    @property
+    def matrices(self) -> Mapping[str, tuple[int, int]]:
+        """(outputs, inputs) of the four matrices of a layer, those with the same input as one."""
+        heads_dim, kv_dim = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        return {
+            "qkv": (heads_dim + 2 * kv_dim, self.hidden_size),
+            "out": (self.hidden_size, heads_dim),
+            "gate_up": (2 * self.intermediate_size, self.hidden_size),
+            "down": (self.hidden_size, self.intermediate_size),
+        }
+
 
 def _shape(heads: int, kv_heads: int, head_dim: int, hidden: int, intermediate: int, **window: int) -> ModelShape:
     return ModelShape(

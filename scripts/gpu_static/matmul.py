@@ -62,14 +62,7 @@ class Product:
     def shape(self) -> tuple[int, int]:
         """(N, K)."""
         model = SHAPES[self.model]
-        attended = model.num_heads * model.head_dim
-        return {
-            "qkv": (attended + 2 * model.num_kv_heads * model.head_dim, model.hidden_size),
-            "out": (model.hidden_size, attended),
-            "gate and up": (2 * model.intermediate_size, model.hidden_size),
-            "down": (model.hidden_size, model.intermediate_size),
-            "head": (32000, model.hidden_size),
-        }[self.name]
+        return ({"head": (32000, model.hidden_size)} | model.matrices)[self.name.replace(" and ", "_")]
 
     @property
     def has_norm(self) -> bool:

@@ -79,33 +79,26 @@ class Product:
 
 def products_of(model: str) -> tuple[Product, ...]:
     """The four of a layer, and the head of the 7B models."""
-    shape = SHAPES[model]
-    hidden, heads_dim = shape.hidden_size, shape.num_heads * shape.head_dim
-    qkv = heads_dim + 2 * shape.num_kv_heads * shape.head_dim
+
+    def product(name: str, **around: bool) -> Product:
+        num_outputs, num_inputs = SHAPES[model].matrices[name]
+        return Product(model=model, name=name, num_outputs=num_outputs, num_inputs=num_inputs, **around)
+
     layer = (
-        Product(
-            model=model,
-            name="qkv",
-            num_outputs=qkv,
-            num_inputs=hidden,
-            norm=True,
-            bias=model.startswith("qwen2"),
-        ),
-        Product(model=model, name="out", num_outputs=hidden, num_inputs=heads_dim, residual=True),
-        Product(
-            model=model,
-            name="gate_up",
-            num_outputs=2 * shape.intermediate_size,
-            num_inputs=hidden,
-            norm=True,
-            swiglu=True,
-        ),
-        Product(model=model, name="down", num_outputs=hidden, num_inputs=shape.intermediate_size, residual=True),
+        product("qkv", norm=True, bias=model.startswith("qwen2")),
+        product("out", residual=True),
+        product("gate_up", norm=True, swiglu=True),
+        product("down", residual=True),
     )
     if not model.startswith("mistral-7b"):
         return layer
     head = Product(
-        model=model, name="head", num_outputs=_HEAD_OUTPUTS, num_inputs=hidden, norm=True, out_dtype="float32"
+        model=model,
+        name="head",
+        num_outputs=_HEAD_OUTPUTS,
+        num_inputs=SHAPES[model].hidden_size,
+        norm=True,
+        out_dtype="float32",
     )
     return (*layer, head)
 

@@ -6,6 +6,7 @@ import pytest
 
 from checkpoints import PRESETS
 from jaxinfer.weights import weight_shapes
+from pallas_kernels.shapes import SHAPES
 
 # As stated by each model's authors, or the total of the headers of its published safetensors files.
 PARAMETERS = {
@@ -19,3 +20,10 @@ PARAMETERS = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_have_the_sizes_that_their_authors_state(name):
     assert sum(map(math.prod, weight_shapes(PRESETS[name]).values())) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name in SHAPES])
+def test_the_shapes_that_kernels_are_tuned_for_are_those_of_the_presets(name):
+    weights = weight_shapes(PRESETS[name])
+    places = {"qkv": "qkv", "out": "attention_out", "gate_up": "gate_up", "down": "down"}
+    assert SHAPES[name].matrices == {place: weights[f"layers.0.{weight}"] for place, weight in places.items()}

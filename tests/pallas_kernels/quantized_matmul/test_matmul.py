@@ -77,15 +77,7 @@ def test_the_portable_version_is_right(combination):
 
 def projections():
     """(N, K) of every product of every named model, once, smallest first."""
-    sizes = set()
-    for shape in SHAPES.values():
-        attended = shape.num_heads * shape.head_dim
-        sizes |= {
-            (attended + 2 * shape.num_kv_heads * shape.head_dim, shape.hidden_size),
-            (shape.hidden_size, attended),
-            (2 * shape.intermediate_size, shape.hidden_size),
-            (shape.hidden_size, shape.intermediate_size),
-        }
+    sizes = {size for shape in SHAPES.values() for size in shape.matrices.values()}
     return sorted(sizes, key=lambda size: size[0] * size[1])
 
 
