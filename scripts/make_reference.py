@@ -11,7 +11,15 @@ import importlib.util
 from pathlib import Path
 
 import torch
-from reference import smollm2, smollm2_tokenizer, stories260k, tiny_llama_sharded, tiny_mistral, tiny_mistral_layout
+from reference import (
+    smollm2,
+    smollm2_tokenizer,
+    stories260k,
+    tiny_llama_sharded,
+    tiny_mistral,
+    tiny_mistral_layout,
+    tiny_windows,
+)
 from reference.fixture import Sources
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +27,8 @@ RECIPES = {
     "tiny_mistral": tiny_mistral.make,
     "tiny_mistral_layout": tiny_mistral_layout.make,
     "tiny_llama_sharded": tiny_llama_sharded.make,
+    "tiny_windows": tiny_windows.make_one_group,
+    "tiny_two_groups": tiny_windows.make_two_groups,
     "stories260K": stories260k.make,
     "smollm2": smollm2.make,
     "smollm2_tokenizer": smollm2_tokenizer.make,

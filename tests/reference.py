@@ -4,7 +4,7 @@
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,25 @@ TINY_LLAMA = ModelConfig(
     windows=(None, None),
 )
 """What ``tiny_llama_sharded`` is, by hand."""
+
+TINY_WINDOWS = ModelConfig(
+    vocab_size=128,
+    hidden_size=48,
+    intermediate_size=64,
+    num_layers=4,
+    num_heads=8,
+    num_kv_heads=2,
+    head_dim=8,
+    max_position_embeddings=256,
+    rope_theta=10000.0,
+    norm_eps=1e-5,
+    tie_embeddings=False,
+    windows=(12, 12, 12, 12),
+)
+"""What ``tiny_windows`` is, by hand."""
+
+TINY_TWO_GROUPS = replace(TINY_WINDOWS, windows=(None, 12, None, 12))
+"""What ``tiny_two_groups`` is, by hand."""
 
 STORIES = ModelConfig(
     vocab_size=512,

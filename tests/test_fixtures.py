@@ -19,6 +19,8 @@ from tests.reference import (
     STORIES,
     TINY_LLAMA,
     TINY_MISTRAL,
+    TINY_TWO_GROUPS,
+    TINY_WINDOWS,
     load_reference,
     read_hf_weights,
     read_safetensors,
@@ -29,7 +31,9 @@ def test_fixtures_stay_small() -> None:
     assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.is_file()) < 3_000_000
 
 
-@pytest.mark.parametrize("name", ["tiny_mistral", "tiny_llama_sharded", "stories260K", "smollm2"])
+@pytest.mark.parametrize(
+    "name", ["tiny_mistral", "tiny_llama_sharded", "tiny_windows", "tiny_two_groups", "stories260K", "smollm2"]
+)
 def test_json_lists_the_arrays(name: str) -> None:
     reference = load_reference(name)
     listed = {key: (tuple(entry["shape"]), entry["dtype"]) for key, entry in reference.info["arrays"].items()}
@@ -38,7 +42,15 @@ def test_json_lists_the_arrays(name: str) -> None:
     assert {"torch", "transformers"} <= reference.info["versions"].keys()
 
 
-@pytest.mark.parametrize(("name", "config"), [("tiny_mistral", TINY_MISTRAL), ("tiny_llama_sharded", TINY_LLAMA)])
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("tiny_mistral", TINY_MISTRAL),
+        ("tiny_llama_sharded", TINY_LLAMA),
+        ("tiny_windows", TINY_WINDOWS),
+        ("tiny_two_groups", TINY_TWO_GROUPS),
+    ],
+)
 def test_logits_agree_with_the_definition(name: str, config: ModelConfig) -> None:
     reference = load_reference(name)
     weights = read_hf_weights(reference.folder, config)
@@ -63,6 +75,32 @@ def test_tiny_mistral_tells_a_wrong_model(wrong: dict[str, object]) -> None:
     weights = read_hf_weights(reference.folder, TINY_MISTRAL)
     logits = decoder_logits(replace(TINY_MISTRAL, **wrong), weights, reference.arrays["token_ids"])
     assert np.abs(reference.arrays["logits"] - logits).max() > 1e-3
+
+
+@pytest.mark.parametrize(("name", "config"), [("tiny_windows", TINY_WINDOWS), ("tiny_two_groups", TINY_TWO_GROUPS)])
+def test_the_windowed_models_tell_wrong_windows_at_every_late_position(name: str, config: ModelConfig) -> None:
+    """Negative controls: one layer with another window, past three windows, where the engine is compared at 1e-4."""
+    reference = load_reference(name)
+    weights = read_hf_weights(reference.folder, config)
+    for layer, window in enumerate(config.windows):
+        for other in (11, 13, None) if window else (108,):
+            windows = (*config.windows[:layer], other, *config.windows[layer + 1 :])
+            logits = decoder_logits(replace(config, windows=windows), weights, reference.arrays["token_ids"])
+            change = np.abs(reference.arrays["logits"] - logits).max(axis=1)
+            first = 36 if window else 108
+            assert change[first:].min() > 1e-3, (layer, other)
+
+
+@pytest.mark.parametrize("name", ["tiny_windows", "tiny_two_groups"])
+def test_the_windowed_texts_are_the_greedy_choice(name: str) -> None:
+    reference = load_reference(name)
+    num_prompt = reference.info["num_prompt_tokens"]
+    token_ids, logits = reference.arrays["token_ids"], reference.arrays["logits"][num_prompt - 1 : -1]
+    assert len(token_ids) == 10 * reference.info["window"]
+    assert np.array_equal(logits.argmax(axis=1), token_ids[num_prompt:])
+    second, first = np.sort(logits, axis=1)[:, -2:].T
+    np.testing.assert_allclose(reference.arrays["greedy_margins"], first - second, atol=1e-6)
+    assert (first - second).min() > 1e-3
 
 
 def test_tiny_llama_is_in_shards_that_the_index_lists() -> None:
