@@ -73,6 +73,14 @@ class Fields:
             raise self.error(key, "a mapping")
         return Fields(self.path, value or {})
 
+    def entries(self, key: str) -> "tuple[Fields, list[str]]":
+        """The list under ``key`` as fields of their own, and their keys in order: ``key[0]``, ``key[1]`` and so on."""
+        values = self._values.get(key)
+        if not isinstance(values, list):
+            raise self.error(key, "a list")
+        named = {f"{key}[{i}]": value for i, value in enumerate(values)}
+        return Fields(self.path, named), list(named)
+
     def num_layers(self, key: str) -> int:
         """A count of layers, at most ``MAX_LAYERS``."""
         value = self.integer(key)

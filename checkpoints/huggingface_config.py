@@ -15,12 +15,12 @@ from jaxinfer.config import ModelConfig
 
 @dataclass(frozen=True)
 class _Family:
-    """What is particular to one ``model_type``, defaults as in transformers' ``LlamaConfig`` and ``MistralConfig``.
+    """What is particular to one ``model_type``, defaults as in transformers' configuration class of that name.
 
     Attributes:
         architecture: the class of the language model in ``architectures``.
         num_kv_heads: what a missing ``num_key_value_heads`` means; None: as many as query heads.
-        has_window: whether ``sliding_window`` is read at all.
+        has_window: whether ``sliding_window`` and ``layer_types`` are read at all.
         window: what a missing ``sliding_window`` means (null means none).
     """
 
@@ -33,14 +33,16 @@ class _Family:
 _FAMILIES = {
     "llama": _Family("LlamaForCausalLM"),
     "mistral": _Family("MistralForCausalLM", num_kv_heads=8, has_window=True, window=4096),
+    "ministral": _Family("MinistralForCausalLM", num_kv_heads=8, has_window=True, window=4096),
 }
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 _UNSUPPORTED = {
     "quantization_config": "a checkpoint quantized by another library",
     "compression_config": "a checkpoint compressed by another library",
     "attention_bias": "a bias in the attention",
     "mlp_bias": "a bias in the feed-forward layer",
-    "layer_types": "attention of several kinds",
 }
 
 
@@ -88,19 +90,19 @@ def _model_config(fields: Fields, family: _Family) -> ModelConfig:
         rope_theta=_rope_theta(fields),
         norm_eps=fields.number("rms_norm_eps"),
         tie_embeddings=fields.flag("tie_word_embeddings", default=False),
-        windows=(_window(fields, family),) * num_layers,
+        windows=_windows(fields, family, num_layers),
     )
 
 
 def _num_kv_heads(fields: Fields, family: _Family, num_heads: int) -> int:
-    """Null means as many as query heads in both families; a missing key means the family's default."""
+    """Null means as many as query heads in every family; a missing key means the family's default."""
     if "num_key_value_heads" in fields or family.num_kv_heads is None:
         return fields.integer("num_key_value_heads", default=num_heads)
     return family.num_kv_heads
 
 
 def _head_dim(fields: Fields, num_heads: int) -> int:
-    """The written one; missing or null means hidden / heads, as both classes define it."""
+    """The written one; missing or null means hidden / heads, as the classes define it."""
     if fields.given("head_dim") is not None:
         return fields.integer("head_dim")
     hidden = fields.integer("hidden_size")
@@ -109,8 +111,29 @@ def _head_dim(fields: Fields, num_heads: int) -> int:
     return hidden // num_heads
 
 
+def _windows(fields: Fields, family: _Family, num_layers: int) -> tuple[int | None, ...]:
+    """The window of each layer: the one of the model, except where ``layer_types`` says that a layer has none.
+
+    ``MistralConfig`` does not define ``layer_types``; transformers' ``AutoConfig`` reads a Mistral that has them as a
+    Ministral, which is what is done here.
+    """
+    if not family.has_window:
+        fields.refuse({"layer_types": "attention of several kinds"})
+        return (None,) * num_layers
+    window = _window(fields, family)
+    if fields.given("layer_types") is None:
+        return (window,) * num_layers
+    types, keys = fields.entries("layer_types")
+    if len(keys) != num_layers:
+        raise fields.error("layer_types", f"a list of {num_layers} entries, one for each layer, not of {len(keys)}")
+    for key in keys:
+        if types.text(key) not in (_FULL, _SLIDING):
+            raise types.error(key, f"{_FULL} or {_SLIDING}")
+    return tuple(window if types.text(key) == _SLIDING else None for key in keys)
+
+
 def _window(fields: Fields, family: _Family) -> int | None:
-    if not family.has_window or not fields.flag("use_sliding_window", default=True):
+    if not fields.flag("use_sliding_window", default=True):
         return None
     return fields.window("sliding_window") if "sliding_window" in fields else family.window
 

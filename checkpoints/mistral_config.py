@@ -20,7 +20,6 @@ _UNSUPPORTED = {
     "quantization": "a quantized checkpoint",
     "yarn": "scaling of the rotary angles",
     "llama_4_scaling": "scaling of the queries",
-    "_sliding_window": "a window of its own for each layer",
 }
 
 
@@ -35,7 +34,7 @@ def read_description(folder: Path, has_output: bool) -> Description:
     if fields.text("model_type", default="transformer") != "transformer":
         raise fields.error("model_type", "transformer, the only supported architecture of this layout")
     num_layers = fields.num_layers("n_layers")
-    window = fields.window("sliding_window")
+    windows = _windows(fields, num_layers)
     config = model_config(
         fields,
         vocab_size=fields.integer("vocab_size"),
@@ -46,20 +45,40 @@ def read_description(folder: Path, has_output: bool) -> Description:
         num_kv_heads=fields.integer("n_kv_heads"),
         head_dim=fields.integer("head_dim"),
         max_position_embeddings=fields.integer("max_seq_len", default=_DEFAULT_MAX_POSITION_EMBEDDINGS),
-        rope_theta=_rope_theta(fields, window),
+        rope_theta=_rope_theta(fields, windows),
         norm_eps=fields.number("norm_eps"),
         tie_embeddings=fields.flag("tied_embeddings", default=not has_output),
-        windows=(window,) * num_layers,
+        windows=windows,
     )
     return Description(config)
 
 
-def _rope_theta(fields: Fields, window: int | None) -> float:
+def _windows(fields: Fields, num_layers: int) -> tuple[int | None, ...]:
+    """The window of each layer, from either of two keys: one for all layers, or a list that the layers repeat.
+
+    As in mistral-inference: ``_sliding_window`` stands for ``sliding_window``, only one of them is set, null in a list
+    is a layer without a window, and the length of the list divides the number of layers.
+    """
+    key = "sliding_window"
+    if fields.given("_sliding_window") is not None:
+        if fields.given(key) is not None:
+            raise fields.error("_sliding_window", f"null or left out beside {key}")
+        key = "_sliding_window"
+    if not isinstance(fields.given(key), list):
+        return (fields.window(key),) * num_layers
+    windows, keys = fields.entries(key)
+    if not keys or num_layers % len(keys):
+        raise fields.error(key, f"a list whose length divides the {num_layers} layers")
+    return tuple(windows.window(entry) for entry in keys) * (num_layers // len(keys))
+
+
+def _rope_theta(fields: Fields, windows: tuple[int | None, ...]) -> float:
     """The rotary base. The file of Mistral 7B v0.1 has none and means 10,000.
 
     Mistral's first engine took 10,000 for a model with a window and 1,000,000 for one without, and transformers'
-    converter takes 10,000 for both. So a missing value is clear with a window, as v0.1 has, and an error without.
+    converter takes 10,000 for both. So a missing value is clear with one window for all layers, as v0.1 has, and an
+    error otherwise.
     """
-    if fields.given("rope_theta") is None and window is not None:
+    if fields.given("rope_theta") is None and windows[0] is not None and len(set(windows)) == 1:
         return _ROPE_THETA_WITH_WINDOW
     return fields.number("rope_theta")

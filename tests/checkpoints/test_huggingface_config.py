@@ -7,6 +7,8 @@ import pytest
 from checkpoints.huggingface_config import read_description
 from tests.checkpoints.writers import CONFIG, HF_CONFIG, write_json
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+
 # What Mistral-7B-v0.1 has on the hub, and the same as version 5 of transformers writes it.
 MISTRAL_7B = {
     "architectures": ["MistralForCausalLM"],
@@ -140,11 +142,60 @@ def test_forms_of_the_window(read, change, window):
     assert read(MISTRAL_7B | change).config.windows == (window,) * 32
 
 
+@pytest.mark.parametrize(
+    ("change", "windows"),
+    [
+        ({}, (None, 4096, 4096, None)),
+        ({"sliding_window": 7}, (None, 7, 7, None)),
+        ({"sliding_window": None}, (None,) * 4),
+        ({"sliding_window": 0}, (None,) * 4),
+        ({"sliding_window": -1}, (None,) * 4),
+        ({"use_sliding_window": False}, (None,) * 4),
+        ({"use_sliding_window": True}, (None, 4096, 4096, None)),
+        ({"layer_types": [SLIDING] * 4}, (4096,) * 4),
+        ({"layer_types": [FULL] * 4}, (None,) * 4),
+        ({"layer_types": None}, (4096,) * 4),
+    ],
+)
+@pytest.mark.parametrize(
+    "family", [{}, {"model_type": "ministral", "architectures": ["MinistralForCausalLM"]}], ids=["mistral", "ministral"]
+)
+def test_windows_on_some_layers(read, family, change, windows):
+    some = MISTRAL_7B | family | {"num_hidden_layers": 4, "layer_types": [FULL, SLIDING, SLIDING, FULL]}
+    assert read(some | change).config.windows == windows
+
+
+@pytest.mark.parametrize(
+    ("layer_types", "found"),
+    [
+        (
+            [FULL, "chunked_attention", SLIDING],
+            r"layer_types\[1\] is 'chunked_attention'; it must be full_attention or",
+        ),
+        ([FULL, SLIDING, "Full_attention"], r"layer_types\[2\] is 'Full_attention'"),
+        ([FULL, None, SLIDING], r"layer_types\[1\] is missing; it must be a string"),
+        ([FULL, [SLIDING], SLIDING], r"layer_types\[1\] is \['sliding_attention'\]; it must be a string"),
+        ([FULL, SLIDING], "layer_types is .* a list of 3 entries, one for each layer, not of 2"),
+        ([FULL] * 4, "layer_types is .* a list of 3 entries, one for each layer, not of 4"),
+        ([], r"layer_types is \[\]; .* not of 0"),
+        (SLIDING, "layer_types is 'sliding_attention'; it must be a list"),
+        ({"0": FULL, "1": FULL, "2": FULL}, "layer_types is .*; it must be a list"),
+    ],
+)
+def test_wrong_layer_types_are_named(read, layer_types, found):
+    with pytest.raises(ValueError, match=r"config\.json: " + found):
+        read(MISTRAL_7B | {"num_hidden_layers": 3, "layer_types": layer_types})
+
+
 def test_defaults_of_mistrals_own_class(read):
-    """MistralConfig: 8 kv heads and a window of 4096 where the keys are missing; null says otherwise for both."""
-    config = read(without(MISTRAL_7B, "num_key_value_heads", "sliding_window")).config
-    assert (config.num_kv_heads, config.windows[0]) == (8, 4096)
-    assert read(MISTRAL_7B | {"num_key_value_heads": None}).config.num_kv_heads == 32
+    """MistralConfig: 8 kv heads and a window of 4096 where the keys are missing; null says otherwise for both.
+
+    MinistralConfig has the same defaults.
+    """
+    for family in ({}, {"model_type": "ministral", "architectures": ["MinistralForCausalLM"]}):
+        config = read(without(MISTRAL_7B, "num_key_value_heads", "sliding_window") | family).config
+        assert (config.num_kv_heads, config.windows[0]) == (8, 4096)
+        assert read(MISTRAL_7B | family | {"num_key_value_heads": None}).config.num_kv_heads == 32
 
 
 def test_defaults_of_llamas_own_class(read):
@@ -215,11 +266,12 @@ def test_what_is_refused(read, change, message):
             {"architectures": ["LlamaForSequenceClassification"]},
             r"architectures is \['LlamaForSequenceClassification'\]",
         ),
+        ({"model_type": "ministral3"}, "model_type is 'ministral3'"),
         ({"model_type": "mistral"}, r"architectures is \['LlamaForCausalLM'\]"),
     ],
 )
 def test_an_unknown_architecture_is_named_with_the_supported_ones(read, change, found):
-    supported = r"llama \(LlamaForCausalLM\), mistral \(MistralForCausalLM\)"
+    supported = r"llama \(LlamaForCausalLM\), mistral \(MistralForCausalLM\), ministral \(MinistralForCausalLM\)"
     with pytest.raises(ValueError, match=f"config.json: {found}; it must be a supported architecture: {supported}"):
         read(HF_CONFIG | change)
 

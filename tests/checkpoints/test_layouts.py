@@ -2,7 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import gguf
 import ml_dtypes
@@ -16,8 +15,7 @@ from checkpoints.tables import interleaved_pairs
 from jaxinfer.weights import weight_shapes
 from tests.checkpoints import writers
 from tests.checkpoints.writers import CONFIG, known_weights
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+from tests.reference import FIXTURES, TINY_TWO_GROUPS, TINY_WINDOWS, read_hf_weights
 
 
 def write_mistral_shards(folder, tensors):
@@ -102,6 +100,15 @@ def test_both_layouts_of_the_tiny_mistral_that_transformers_wrote_hold_the_same_
     assert hf.config.windows == (8, 8, 8)
     assert hf.config == replace(mistral.config, max_position_embeddings=256)
     assert_same(dict(mistral.weights(np.float32)), dict(hf.weights(np.float32)))
+
+
+@pytest.mark.parametrize(("name", "config"), [("tiny_windows", TINY_WINDOWS), ("tiny_two_groups", TINY_TWO_GROUPS)])
+def test_what_transformers_wrote_of_windowed_models(name, config):
+    """``tiny_two_groups`` is a Ministral, with ``layer_types``; its tensors have the names of a Mistral's."""
+    checkpoint = open_checkpoint(FIXTURES / name)
+    assert checkpoint.config == config
+    weights = read_hf_weights(FIXTURES / name, config)
+    assert_same(dict(checkpoint.weights(np.float32)), {key: weights[key] for key in weight_shapes(config)})
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,33 @@ def test_forms_of_the_window(read, window, expected):
     assert read(MISTRAL_PARAMS | {"sliding_window": window}).config.windows == (expected,) * 2
 
 
+@pytest.mark.parametrize("key", ["sliding_window", "_sliding_window"])
+@pytest.mark.parametrize(
+    ("listed", "windows"),
+    [
+        ([None, 7, 7, 7], (None, 7, 7, 7)),
+        ([9, None], (9, None, 9, None)),
+        ([7], (7, 7, 7, 7)),
+        ([None], (None,) * 4),
+        ([0, 7], (None, 7, None, 7)),
+        ([-1, 7], (None, 7, None, 7)),
+        (7, (7, 7, 7, 7)),
+    ],
+)
+def test_the_layers_repeat_a_list_of_windows(read, key, listed, windows):
+    """mistral-inference, ``get_cache_sizes``: null keeps the whole context, and the list is repeated for all layers."""
+    assert read(MISTRAL_PARAMS | {"n_layers": 4, key: listed}).config.windows == windows
+    both = {"sliding_window": None, "_sliding_window": None}
+    assert read(MISTRAL_PARAMS | both | {"n_layers": 4, key: listed}).config.windows == windows
+
+
+def test_a_missing_rotary_base_is_clear_only_with_one_window_for_all_layers(read):
+    assert read(MISTRAL_7B_V01 | {"sliding_window": [4096]}).config.rope_theta == 10_000.0
+    for listed in ([4096, None], [None, 4096], [4096, 8]):
+        with pytest.raises(ValueError, match=r"params\.json: rope_theta is missing"):
+            read(MISTRAL_7B_V01 | {"sliding_window": listed})
+
+
 def test_the_context_is_that_of_mistral_7b_unless_it_is_written(read):
     params = {key: value for key, value in MISTRAL_PARAMS.items() if key != "max_seq_len"}
     assert read(params).config == replace(CONFIG, max_position_embeddings=32768)
@@ -78,7 +105,13 @@ def test_a_missing_value_is_named(read, key):
         ({"quantization": {"qformat_weight": "fp8_e4m3"}}, "a quantized checkpoint is not supported"),
         ({"yarn": {"factor": 16}}, "scaling of the rotary angles is not supported"),
         ({"model_type": "mamba"}, "model_type is 'mamba'; it must be transformer"),
-        ({"sliding_window": [4096, None]}, r"sliding_window is \[4096, None\]"),
+        ({"sliding_window": [8, None, 8]}, r"sliding_window is \[8, None, 8\]; .* length divides the 2 layers"),
+        ({"sliding_window": []}, r"sliding_window is \[\]; .* length divides the 2 layers"),
+        ({"_sliding_window": [8] * 4}, r"_sliding_window is \[8, 8, 8, 8\]; .* length divides the 2 layers"),
+        ({"sliding_window": [8, "all"]}, r"sliding_window\[1\] is 'all'; it must be a whole number"),
+        ({"_sliding_window": [True, 8]}, r"_sliding_window\[0\] is True"),
+        ({"_sliding_window": "8"}, "_sliding_window is '8'; it must be a whole number"),
+        ({"sliding_window": 8, "_sliding_window": [8]}, r"_sliding_window is \[8\]; .* beside sliding_window"),
         ({"n_kv_heads": 3}, "num_heads is 4 and num_kv_heads is 3"),
         ({"n_layers": 2**40}, "n_layers is 1099511627776"),
     ],
