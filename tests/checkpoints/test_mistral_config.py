@@ -106,6 +106,7 @@ def test_a_missing_value_is_named(read, key):
         ({"yarn": {"factor": 16}}, "scaling of the rotary angles is not supported"),
         ({"model_type": "mamba"}, "model_type is 'mamba'; it must be transformer"),
         ({"sliding_window": [8, None, 8]}, r"sliding_window is \[8, None, 8\]; .* length divides the 2 layers"),
+        ({"n_layers": 4, "sliding_window": [8] * 3}, r"sliding_window is \[8, 8, 8\]; .* length divides the 4 layers"),
         ({"sliding_window": []}, r"sliding_window is \[\]; .* length divides the 2 layers"),
         ({"_sliding_window": [8] * 4}, r"_sliding_window is \[8, 8, 8, 8\]; .* length divides the 2 layers"),
         ({"sliding_window": [8, "all"]}, r"sliding_window\[1\] is 'all'; it must be a whole number"),
