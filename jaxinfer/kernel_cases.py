@@ -1,24 +1,25 @@
 """Small cases of attention whose answers are computed on the host, and how far a GPU kernel is from them.
 
 The answers come from the definition, in NumPy and float64, over keys and values that lie in a row: nothing of the
-device and nothing of the paged cache can be wrong in them. The inputs are made on the host as well. Pages are shuffled,
-and every slot without a token is NaN, so that a kernel which reads or writes a wrong place does not stay unnoticed.
+device and nothing of the paged cache can be wrong in them. The inputs are made on the host as well. One thing is taken
+from the device: the newest token of a decode row is attended to as the kernel left it in the cache, which is compared
+with the definition by itself, for near the half of a step of int8 either of two numbers is right.
 
 The tests of the kernels have an oracle of their own, of which this is no part: it is what an installed engine brings.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Float
 
 from jaxinfer.config import ModelConfig
-from pallas_kernels.paged_attention import LayerCache, decode_attention, paged_attention
+from jaxinfer.host_pages import HostCache, Table, as_held, number_error, quantized
+from pallas_kernels.paged_attention import decode_attention, paged_attention
 
 _LENGTHS = (333, 257, 1)
 """Tokens of the sequences: one whose keys are enough for several shares, one whose newest token is the first of a page
@@ -35,7 +36,8 @@ class Shape:
     Attributes:
         num_heads, num_kv_heads, head_dim, page_size: H, K, D, S.
         window: keys that a token attends to, or None for all.
-        dtype: of queries and cache.
+        dtype: of the queries, float32 or bfloat16.
+        kv_dtype: of the cache, the same or int8.
     """
 
     num_heads: int
@@ -44,9 +46,12 @@ class Shape:
     page_size: int
     window: int | None
     dtype: np.dtype
+    kv_dtype: np.dtype
 
     @classmethod
-    def of(cls, model: ModelConfig, *, page_size: int, window: int | None, dtype: np.dtype) -> "Shape":
+    def of(
+        cls, model: ModelConfig, *, page_size: int, window: int | None, dtype: np.dtype, kv_dtype: np.dtype
+    ) -> "Shape":
         """The model's, but for a long window."""
         return cls(
             num_heads=model.num_heads,
@@ -55,6 +60,7 @@ class Shape:
             page_size=page_size,
             window=None if window is None else min(window, _LONGEST_WINDOW),
             dtype=dtype,
+            kv_dtype=kv_dtype,
         )
 
     @property
@@ -68,44 +74,47 @@ class Shape:
 
 
 def decode_error(shape: Shape, num_rows: int) -> float:
-    """How far decode rows, and the cache after them, are from the definition.
+    """How far decode rows, and what they put into the cache, are from the definition.
 
     Args:
         shape: of the kernel.
         num_rows: B; rows beyond the sequences are padding.
 
     Returns:
-        As ``relative_error``; infinite also where the kernel's counters are left in disorder.
+        As ``relative_error``, and of int8 numbers as ``number_error``; infinite also where anything else in the cache
+        changed, or the kernel's counters are left in disorder.
     """
     rng, num_kv_heads = np.random.default_rng(0), shape.num_kv_heads
     qkv = _normal(rng, (num_rows, shape.num_heads + 2 * num_kv_heads, shape.head_dim), shape.dtype)
     angles = rng.uniform(0, 2 * np.pi, (num_rows, shape.head_dim // 2)).astype(np.float32)
     q, k, v = np.split(qkv, [shape.num_heads, shape.num_heads + num_kv_heads], axis=1)
-    q, k = _rotated(q, angles), _rotated(k, angles)
+    q, k = _rotated(q, angles), as_held(_rotated(k, angles), shape.dtype)
     sequences = _sequences(rng, shape, num_rows)
-    for sequence, *newest in zip(sequences, k, v, strict=False):
-        sequence[-1] = newest
-    before = [np.concatenate([sequence[:-1], np.full_like(sequence[-1:], np.nan)]) for sequence in sequences]
-    last = [len(sequence) - 1 for sequence in sequences]
-    table = _Table.of(sequences, [shape.oldest(p) for p in last], num_rows, shape.page_size)
+    for sequence in sequences:
+        sequence[-1] = np.nan  # the newest token, which is not in the cache
+    last = np.array([len(sequence) - 1 for sequence in sequences], np.int32)
+    table = Table.of(sequences, [shape.oldest(p) for p in last], num_rows, shape.page_size)
+    before = table.cache(sequences, shape.kv_dtype)
 
     decode = partial(decode_attention, window=shape.window, scale=shape.scale, implementation="pallas")
     attended, cache, arrivals = jax.jit(decode, donate_argnames=("cache", "arrivals"))(
         qkv.astype(shape.dtype),
-        cache=_cache(table.filled(before), shape.dtype),
+        cache=before.on_device(),
         arrivals=jnp.zeros((num_rows, shape.num_kv_heads), jnp.int32),  # as the engine makes them
         page_table=table.pages,
         first_page=table.first_page,
-        position=np.pad(np.array(last, np.int32), (0, num_rows - len(last)), constant_values=-1),
+        position=np.pad(last, (0, num_rows - len(last)), constant_values=-1),
         cos=np.cos(angles),
         sin=np.sin(angles),
     )
-    if np.asarray(arrivals).any():
+    after, newest = HostCache.of(cache), table.slots(np.arange(len(last)), last)
+    if np.asarray(arrivals).any() or not after.is_equal_but_at(newest, before):
         return math.inf
     expected = np.zeros((num_rows, shape.num_heads, shape.head_dim))
-    for i, position in enumerate(last):
-        expected[i] = _attended(q[i], sequences[i][shape.oldest(position) :], shape.scale)
-    written = relative_error(cache.pages[1:], table.filled(sequences)[1:])  # padding may write to the dummy page 0
+    for i, (sequence, held) in enumerate(zip(sequences, after.at(newest).values, strict=True)):
+        seen = [*as_held(sequence[shape.oldest(last[i]) : -1], shape.kv_dtype), held]
+        expected[i] = _attended(q[i], np.array(seen), shape.scale)
+    written = _written_error(after.at(newest), np.stack([k, v], axis=1)[: len(last)])
     return max(relative_error(attended, expected), written)
 
 
@@ -126,12 +135,12 @@ def chunk_error(shape: Shape, num_tokens: int, block_q: int) -> float:
     for i, sequence in enumerate(sequences):  # each sequence's last tokens
         row[i], start[i], length[i] = i, max(0, len(sequence) - block_q), min(block_q, len(sequence))
     q, decoded = (_normal(rng, (*tokens, *heads), shape.dtype) for tokens in ((num_blocks, block_q), (1,)))
-    table = _Table.of(sequences, [shape.oldest(p) for p in start], len(sequences), shape.page_size)
+    table = Table.of(sequences, [shape.oldest(p) for p in start], len(sequences), shape.page_size)
 
     attend = partial(paged_attention, window=shape.window, scale=shape.scale, implementation="pallas")
     attended = jax.jit(attend, donate_argnames="into")(
         q.astype(shape.dtype),
-        cache=_cache(table.filled(sequences), shape.dtype),
+        cache=table.cache(sequences, shape.kv_dtype).on_device(),
         page_table=table.pages,
         first_page=table.first_page,
         block_row=row,
@@ -141,13 +150,14 @@ def chunk_error(shape: Shape, num_tokens: int, block_q: int) -> float:
     )
     expected = np.zeros(q.shape)
     for i, sequence in enumerate(sequences):
+        held = as_held(sequence, shape.kv_dtype)
         for j in range(length[i]):
             seen = slice(shape.oldest(start[i] + j), start[i] + j + 1)
-            expected[i, j] = _attended(q[i, j], sequence[seen], shape.scale)
+            expected[i, j] = _attended(q[i, j], held[seen], shape.scale)
     return relative_error(attended, np.concatenate([decoded, expected.reshape(num_tokens, *heads)]))
 
 
-def relative_error(result: jax.Array, expected: Float[np.ndarray, "*heads D"]) -> float:
+def relative_error(result: jax.Array | np.ndarray, expected: Float[np.ndarray, "*heads D"]) -> float:
     """The largest distance of a head from what it should be, over its norm; infinite for NaN and beside zeros.
 
     A head whose norm is below a quarter of the mean is compared with that: of a few numbers it may come near zero.
@@ -163,38 +173,12 @@ def relative_error(result: jax.Array, expected: Float[np.ndarray, "*heads D"]) -
     return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0))
 
 
-@dataclass(frozen=True)
-class _Table:
-    """Which pages hold which positions of the sequences: in no order, and none of what lies before the oldest."""
-
-    pages: Int32[np.ndarray, "R P"]
-    first_page: Int32[np.ndarray, "R"]
-    page_size: int
-
-    @classmethod
-    def of(cls, sequences: Sequence[np.ndarray], oldest: Sequence[int], num_rows: int, page_size: int) -> "_Table":
-        """The table of ``num_rows`` rows, the first of which have the sequences and the others the dummy page."""
-        first_page, count = np.zeros((2, num_rows), np.int32)
-        first_page[: len(sequences)] = [position // page_size for position in oldest[: len(sequences)]]
-        count[: len(sequences)] = [-(-len(sequence) // page_size) for sequence in sequences]
-        count -= first_page
-        pages = np.zeros((num_rows, count.max()), np.int32)
-        pages[np.arange(count.max()) < count[:, None]] = 1 + np.random.default_rng(2).permutation(count.sum())
-        return cls(pages, first_page, page_size)
-
-    def filled(self, sequences: Sequence[np.ndarray]) -> Float[np.ndarray, "num_pages S 2 K D"]:
-        """The pages with the sequences in them and NaN elsewhere."""
-        filled = np.full((1 + self.pages.max(), self.page_size, *sequences[0].shape[1:]), np.nan)
-        for sequence, pages, first_page in zip(sequences, self.pages, self.first_page, strict=False):
-            position = np.arange(first_page * self.page_size, len(sequence))
-            page = pages[position // self.page_size - first_page]
-            filled[page, position % self.page_size] = sequence[position]
-        return filled
-
-
-def _cache(pages: np.ndarray, dtype: np.dtype) -> LayerCache:
-    """On the device, made without any help of the device."""
-    return LayerCache(pages=jax.device_put(pages.astype(dtype)), scales=None)
+def _written_error(tokens: HostCache, kv: Float[np.ndarray, "R 2 K D"]) -> float:
+    """How far what was written of some tokens is from their keys and values."""
+    if tokens.scales is None:
+        return relative_error(tokens.pages, kv)
+    scales = quantized(kv)[1]
+    return max(number_error(tokens.pages, kv), relative_error(tokens.scales[..., None], scales[..., None]))
 
 
 def _sequences(rng: np.random.Generator, shape: Shape, most: int) -> list[Float[np.ndarray, "n 2 K D"]]:

@@ -40,15 +40,17 @@ def check_kernels(
     dtype: np.dtype,
     quantization: Quantization | None = None,
     kernels: Implementation | None = "pallas",
+    kv_dtype: np.dtype | None = None,
 ) -> None:
     """Run every kind of kernel that an engine will run, on small inputs.
 
     Args:
         model: the model's shape, which the kernels are compiled for.
         config: the engine's limits.
-        dtype: of activations and cache, float32 or bfloat16.
+        dtype: of activations, float32 or bfloat16.
         quantization: of the layers' matrices.
         kernels: the implementation of products; None: the best of the GPU kernels for each.
+        kv_dtype: of the cache, int8 or as the activations; None: as the activations.
 
     Raises:
         KernelSelfTestError: one is wrong; the message says which, by how much, where, and what can be done.
@@ -56,7 +58,10 @@ def check_kernels(
     start = time.perf_counter()
     # Nearly all of the time goes into compiling, which runs side by side.
     pool, device = ThreadPoolExecutor(), jax.config.jax_default_device
-    cases = [*_attention_cases(model, config, dtype), *_product_cases(model, config, dtype, quantization, kernels)]
+    cases = [
+        *_attention_cases(model, config, dtype, dtype if kv_dtype is None else kv_dtype),
+        *_product_cases(model, config, dtype, quantization, kernels),
+    ]
     running = [(name, pool.submit(_measured_on, device, measure)) for name, measure in cases]
     pool.shutdown(wait=False)  # so that Ctrl-C below does not wait for what is running
     for name, measured in running:
@@ -81,15 +86,16 @@ Case = tuple[str, Callable[[], float]]
 """The name of a case, and what measures its error."""
 
 
-def _attention_cases(model: ModelConfig, config: EngineConfig, dtype: np.dtype) -> Iterator[Case]:
+def _attention_cases(model: ModelConfig, config: EngineConfig, dtype: np.dtype, kv_dtype: np.dtype) -> Iterator[Case]:
     rows = row_sizes(config.max_num_seqs)
     chunks = [size for size in chunk_sizes(config.max_chunk_tokens, config.block_q) if size > 0]
     for window in dict.fromkeys(model.windows):
-        shape = Shape.of(model, page_size=config.page_size, window=window, dtype=dtype)
+        shape = Shape.of(model, page_size=config.page_size, window=window, dtype=dtype, kv_dtype=kv_dtype)
+        where = f"window {window}, {kv_dtype.name} pages"
         for b in dict.fromkeys([rows[0], rows[-1]]):
-            yield f"decode attention (B = {b}, window {window})", partial(decode_error, shape, b)
+            yield f"decode attention (B = {b}, {where})", partial(decode_error, shape, b)
         for c in dict.fromkeys([chunks[0], chunks[-1]]):
-            yield f"chunk attention (C = {c}, window {window})", partial(chunk_error, shape, c, config.block_q)
+            yield f"chunk attention (C = {c}, {where})", partial(chunk_error, shape, c, config.block_q)
 
 
 def _product_cases(

@@ -55,7 +55,8 @@ ALLOWED = {
         "jaxinfer.step_inputs",
     ],
     "jaxinfer.kernel_choice": ["jaxinfer.config", "pallas_kernels.*"],
-    "jaxinfer.kernel_cases": ["jaxinfer.config", "pallas_kernels.*"],
+    "jaxinfer.host_pages": ["pallas_kernels.*"],
+    "jaxinfer.kernel_cases": ["jaxinfer.config", "jaxinfer.host_pages", "pallas_kernels.*"],
     "jaxinfer.matmul_cases": ["jaxinfer.config", "jaxinfer.kernel_cases", "pallas_kernels.*"],
     "jaxinfer.kernel_self_test": [
         "jaxinfer.config",

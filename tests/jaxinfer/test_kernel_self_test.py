@@ -14,14 +14,15 @@ import pytest
 
 from jaxinfer import kernel_cases, kernel_self_test
 from jaxinfer.config import EngineConfig, ModelConfig, Quantization
+from jaxinfer.host_pages import number_error
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error, relative_error
 from jaxinfer.kernel_self_test import KernelSelfTestError, check_kernels
 from pallas_kernels.device import Device
-from pallas_kernels.paged_attention import decode_attention, paged_attention
+from pallas_kernels.paged_attention import LayerCache, decode_attention, paged_attention
 from pallas_kernels.paged_attention.pallas_gpu import launch
 from pallas_kernels.paged_attention.pallas_gpu.tile import Shares
 
-FLOAT32, BFLOAT16 = np.dtype(jnp.float32), np.dtype(jnp.bfloat16)
+FLOAT32, BFLOAT16, INT8 = np.dtype(jnp.float32), np.dtype(jnp.bfloat16), np.dtype(jnp.int8)
 TOLERANCES = {FLOAT32: 2e-5, BFLOAT16: 2e-2}
 
 MODEL = ModelConfig(
@@ -45,8 +46,10 @@ def with_windows(*windows: int | None) -> ModelConfig:
     return dataclasses.replace(MODEL, num_layers=len(windows), windows=windows)
 
 
-def shape_of(page_size: int = 16, window: int | None = None, dtype: np.dtype = FLOAT32) -> Shape:
-    return Shape.of(MODEL, page_size=page_size, window=window, dtype=dtype)
+def shape_of(
+    page_size: int = 16, window: int | None = None, dtype: np.dtype = FLOAT32, kv_dtype: np.dtype | None = None
+) -> Shape:
+    return Shape.of(MODEL, page_size=page_size, window=window, dtype=dtype, kv_dtype=kv_dtype or dtype)
 
 
 def worst_error(shape: Shape) -> float:
@@ -83,11 +86,31 @@ def test_kernels_that_are_right_pass(windows, dtype):
     check_kernels(with_windows(*windows), LIMITS, dtype)
 
 
+def test_kernels_that_are_right_pass_over_int8_pages(without_products):
+    check_kernels(MODEL, LIMITS, BFLOAT16, kv_dtype=INT8)
+
+
 @pytest.mark.parametrize(("page_size", "window"), [(1, 7), (8, None), (8, 1), (16, 16), (512, 4096)])
 def test_pages_and_windows_of_any_size_will_do(monkeypatch, page_size, window):
     for operation in OPERATIONS:
         run_instead(monkeypatch, operation, unchanged)
     assert worst_error(shape_of(page_size, window)) < 1e-6
+
+
+def test_int8_pages_are_compared_as_closely(monkeypatch):
+    for operation in OPERATIONS:
+        run_instead(monkeypatch, operation, unchanged)
+    assert worst_error(shape_of(window=16, kv_dtype=INT8)) < 1e-6
+
+
+def test_the_pages_are_those_that_the_engine_has(monkeypatch, without_products):
+    shapes = []
+    monkeypatch.setattr(kernel_self_test, "decode_error", lambda shape, b: shapes.append(shape) or 0.0)
+    monkeypatch.setattr(kernel_self_test, "chunk_error", lambda shape, c, q: shapes.append(shape) or 0.0)
+    for kv_dtype in (None, INT8):
+        check_kernels(MODEL, LIMITS, BFLOAT16, kv_dtype=kv_dtype)
+    assert [shape.kv_dtype for shape in shapes] == [BFLOAT16] * 4 + [INT8] * 4
+    assert {shape.dtype for shape in shapes} == {BFLOAT16}
 
 
 def test_every_program_that_may_differ_is_run(monkeypatch):
@@ -226,6 +249,97 @@ def test_a_count_that_is_left_is_seen(monkeypatch):
     assert decode_error(shape_of(dtype=BFLOAT16), 5) == np.inf
 
 
+def with_wrong_scales(scales):
+    """The operation with scales that the kernel takes for the right ones; it writes to the right ones."""
+
+    def wrong(operation, *arguments, cache, **options):
+        seen = operation(*arguments, cache=dataclasses.replace(cache, scales=scales(cache.scales)), **options)
+        if not isinstance(seen, tuple):
+            return seen
+        return seen[0], *operation(*arguments, cache=cache, **options)[1:]
+
+    return wrong
+
+
+SCALE_FAULTS = {
+    "no scales": jnp.ones_like,
+    "a key's for its value": lambda scales: scales.at[:, :, 1].set(scales[:, :, 0]),
+    "of another token": lambda scales: jnp.roll(scales, 1, axis=1),
+    "of another head": lambda scales: jnp.roll(scales, 1, axis=3),
+}
+
+
+@pytest.mark.parametrize("scales", SCALE_FAULTS.values(), ids=SCALE_FAULTS.keys())
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_wrong_scales_are_far_off(monkeypatch, operation, scales):
+    run_instead(monkeypatch, operation, with_wrong_scales(scales))
+    assert OPERATIONS[operation](shape_of(dtype=BFLOAT16, kv_dtype=INT8)) > 2 * TOLERANCES[BFLOAT16]
+
+
+def with_number(change):
+    """The cache with another number in the first head that was written."""
+
+    def fault(before, after):
+        is_new = jnp.isnan(before.scales) & ~jnp.isnan(after.scales)
+        new = jnp.argwhere(is_new.at[0].set(False), size=1)[0]  # padding writes to page 0
+        return dataclasses.replace(after, pages=after.pages.at[(*new, 3)].set(change(after.pages[(*new, 3)])))
+
+    return fault
+
+
+INT8_FAULTS = {
+    "no scale written": lambda before, after: dataclasses.replace(after, scales=before.scales),
+    "no number written": lambda before, after: dataclasses.replace(after, pages=before.pages),
+    "a wrong scale": lambda before, after: dataclasses.replace(
+        after, scales=jnp.where(jnp.isnan(before.scales), after.scales * 1.05, after.scales)
+    ),
+    "an old scale lost": lambda before, after: dataclasses.replace(
+        after, scales=jnp.where(after.scales == jnp.nanmax(before.scales), 0, after.scales)
+    ),
+    "a number where no token is": lambda before, after: dataclasses.replace(
+        after, pages=jnp.where(jnp.isnan(after.scales)[..., None], 0, after.pages)
+    ),
+    "two steps off": with_number(lambda number: number + 2),
+}
+
+
+@pytest.mark.parametrize("fault", INT8_FAULTS.values(), ids=INT8_FAULTS.keys())
+def test_int8_pages_in_disorder_are_far_off(monkeypatch, fault):
+    def wrong(operation, *arguments, cache, **options):
+        attended, after, arrivals = operation(*arguments, cache=cache, **options)
+        return attended, fault(cache, after), arrivals
+
+    run_instead(monkeypatch, decode_attention, wrong)
+    assert decode_error(shape_of(dtype=BFLOAT16, kv_dtype=INT8), 5) > 2 * TOLERANCES[BFLOAT16]
+
+
+def test_a_newest_token_that_is_attended_to_before_it_is_rounded_is_seen(monkeypatch):
+    """In float32; of bfloat16 the tolerance is wider than the half of a step."""
+
+    def wrong(operation, *arguments, cache, **options):
+        exact = LayerCache(cache.pages * cache.scales[..., None], None)
+        return operation(*arguments, cache=exact, **options)[0], *operation(*arguments, cache=cache, **options)[1:]
+
+    run_instead(monkeypatch, decode_attention, wrong)
+    assert decode_error(shape_of(kv_dtype=INT8), 5) > 2 * TOLERANCES[FLOAT32]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error"),
+    [
+        ([127, -64, 3], 0),  # of 127, -64.2 and 3.499
+        ([127, -65, 3], 0.3 / 127),
+        ([127, -64, 4], 0.001 / 127),
+        ([126, -64, 3], 0.5 / 127),
+        ([127, -64, 5], np.inf),
+        ([127, 64, 3], np.inf),
+    ],
+)
+def test_a_number_may_be_a_step_off_where_two_meet(numbers, error):
+    heads = np.array([[127, -64.2, 3.499]]) * 0.01
+    assert number_error(np.array([numbers], np.int8), heads) == pytest.approx(error, abs=1e-9)
+
+
 # ---- what is said ----------------------------------------------------------------------------------------------------
 
 
@@ -249,9 +363,9 @@ def test_the_message_says_which_kernel_how_wrong_where_and_what_can_be_done(on_a
     with pytest.raises(KernelSelfTestError) as caught:
         check_kernels(MODEL, LIMITS, BFLOAT16)
     assert str(caught.value) == (
-        "the GPU kernel for decode attention (B = 5, window None) computes wrong values on NVIDIA A10 with jax "
-        f"{jax.__version__} and CUDA 13.0: an error of 0.0499 where 0.02 is allowed. --kernels xla (in Python: "
-        "kernels='xla') does without the GPU kernels; another version of jax may be right"
+        "the GPU kernel for decode attention (B = 5, window None, bfloat16 pages) computes wrong values on NVIDIA A10 "
+        f"with jax {jax.__version__} and CUDA 13.0: an error of 0.0499 where 0.02 is allowed. --kernels xla (in "
+        "Python: kernels='xla') does without the GPU kernels; another version of jax may be right"
     )
 
 
@@ -264,8 +378,9 @@ def test_a_kernel_that_does_not_run_is_named_too(on_a_gpu, monkeypatch):
     with pytest.raises(KernelSelfTestError) as caught:
         check_kernels(with_windows(8), LIMITS, FLOAT32)
     assert str(caught.value).startswith(
-        f"the GPU kernel for chunk attention (C = 16, window 8) does not run on NVIDIA A10 with jax {jax.__version__} "
-        "and CUDA 13.0: NotImplementedError: head_dim is 512; the GPU kernel takes at most 256. --kernels xla "
+        "the GPU kernel for chunk attention (C = 16, window 8, float32 pages) does not run on NVIDIA A10 with jax "
+        f"{jax.__version__} and CUDA 13.0: NotImplementedError: head_dim is 512; the GPU kernel takes at most 256. "
+        "--kernels xla "
     )
     assert isinstance(caught.value.__cause__, NotImplementedError)
 
