@@ -6,6 +6,10 @@ This module is a leaf: it imports nothing of the project, and no jax, so that th
 
 import reprlib
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+CacheMode = Literal["paged", "contiguous"]
+"""Pages taken as tokens need them; or, for research, as engines did before paging: the longest length at once."""
 
 _MAX_INT32 = 2**31 - 1
 """Positions, token ids and page ids are int32 on the device."""
@@ -100,6 +104,17 @@ class ModelConfig:
         """Numbers that the cache keeps for one token: K and V of every layer."""
         return self.num_layers * 2 * self.num_kv_heads * self.head_dim
 
+    @property
+    def group_windows(self) -> tuple[int | None, ...]:
+        """For each cache group, the layers of one window, that window: None first, then from wide to narrow."""
+        windows = sorted({window for window in self.windows if window is not None}, reverse=True)
+        return (None, *windows) if None in self.windows else tuple(windows)
+
+    @property
+    def layer_groups(self) -> tuple[int, ...]:
+        """For each layer the index of its cache group."""
+        return tuple(map(self.group_windows.index, self.windows))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
@@ -153,7 +168,13 @@ class EngineConfig:
         max_num_seqs: requests that run at the same time; also the largest number of rows of a program.
         max_chunk_tokens: prompt tokens of one step, padding included; a multiple of ``block_q``.
         page_size: tokens of one KV page.
-        num_kv_pages: pages of the pool that requests can hold (the dummy page for padding comes on top).
+        num_kv_pages: pages that requests can hold of the first cache group, which is the only one unless the layers'
+            windows differ (the dummy page for padding comes on top); the others have theirs in proportion, see
+            ``group_pages``.
+        windows: of each cache group the window of its layers, as ``ModelConfig.group_windows``.
+        prefix_cache: whether requests share the pages of equal prefixes.
+        cache: ``paged``, or ``contiguous``: each request reserves the room of the longest one when it is admitted, and
+            nothing is shared; for comparison only.
         block_q: query tokens of one attention tile; a piece of a prompt is padded up to a multiple of it.
         seed: seeds the seeds of the requests that bring none.
     """
@@ -163,6 +184,9 @@ class EngineConfig:
     max_chunk_tokens: int = 256
     page_size: int = 16
     num_kv_pages: int
+    windows: tuple[int | None, ...] = (None,)
+    prefix_cache: bool = True
+    cache: CacheMode = "paged"
     block_q: int = 16
     seed: int = 0
 
@@ -178,8 +202,29 @@ class EngineConfig:
             )
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise ValueError(f"seed is {self.seed!r}; it must be a whole number")
+        if not isinstance(self.prefix_cache, bool):
+            raise ValueError(f"prefix_cache is {self.prefix_cache!r}; it must be True or False")
+        if self.cache not in get_args(CacheMode):
+            raise ValueError(f"cache is {self.cache!r}; it must be 'paged' or 'contiguous'")
 
     @property
-    def max_pages_per_seq(self) -> int:
-        """P, the width of a page table: the pages of the longest sequence."""
-        return -(-self.max_model_len // self.page_size)
+    def table_widths(self) -> tuple[int, ...]:
+        """P of each cache group: the most pages of it that a request ever holds.
+
+        A step of n tokens reads and writes at most W + n - 1 positions in a row, which touch at most
+        ceil((W + n) / page_size) + 1 pages.
+        """
+        longest = -(-self.max_model_len // self.page_size)
+        if self.cache == "contiguous":
+            return (longest,) * len(self.windows)
+        of_windows = (
+            longest if window is None else -(-(window + self.max_chunk_tokens) // self.page_size) + 1
+            for window in self.windows
+        )
+        return tuple(min(longest, width) for width in of_windows)
+
+    @property
+    def group_pages(self) -> tuple[int, ...]:
+        """Pages that requests can hold of each cache group: in proportion to what the longest request takes of each."""
+        widths = self.table_widths
+        return tuple(-(-self.num_kv_pages * width // widths[0]) for width in widths)

@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral
 
+from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig
 from jaxinfer.detokenizer import IncrementalDetokenizer
 from jaxinfer.interrupts import interrupts_held
-from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
 from jaxinfer.request import Request
 from jaxinfer.runner import ModelRunner, StepOutput
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.scheduler import Batch, Scheduler
+from jaxinfer.scheduler import Scheduler
 from jaxinfer.tokenizers.protocol import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Engine:
         config: the limits that the runner was built with.
         tokenizer: None for a model without one: prompts are then given as ids and text stays empty.
         eos_token_ids: the tokens that end a request unless it says ``ignore_eos``.
+        cache_identity: what the keys and values of all requests depend on besides their tokens: which model, say.
     """
 
     def __init__(
@@ -60,9 +62,11 @@ class Engine:
         *,
         tokenizer: Tokenizer | None,
         eos_token_ids: Sequence[int],
+        cache_identity: tuple[str, ...] = (),
     ) -> None:
         self.scheduler = Scheduler(config)
         self._runner, self._config, self._tokenizer = runner, config, tokenizer
+        self._cache_identity = cache_identity
         # An end token that the model has no row for can never be drawn.
         self._eos_token_ids = frozenset(token_id for token_id in eos_token_ids if token_id < runner.vocab_size)
         self._seeds = random.Random(config.seed)
@@ -83,6 +87,7 @@ class Engine:
         params: SamplingParams,
         *,
         prompt_text: str | None = None,
+        cache_salt: str | None = None,
         stream: bool = False,
     ) -> None:
         """Queue a request.
@@ -92,6 +97,8 @@ class Engine:
             prompt: text, or token ids.
             params: how to draw and when to stop.
             prompt_text: the text that a prompt given as ids was made from, for the output.
+            cache_salt: requests share the pages of equal prefixes only with those that bring the same salt, or none as
+                they do. A caller who serves several users keeps them from timing each other's prompts by it.
             stream: give an output for every step that brings tokens, not only for the last.
 
         Raises:
@@ -101,6 +108,8 @@ class Engine:
         arrival_time = time.perf_counter()
         if not isinstance(params, SamplingParams):
             raise ValueError(f"the sampling parameters are {params!r}; they must be a SamplingParams")
+        if not isinstance(cache_salt, str | None):
+            raise ValueError(f"cache_salt is {reprlib.repr(cache_salt)}; it must be text")
         token_ids = self._checked_ids("prompt", self._encode(prompt) if isinstance(prompt, str) else prompt)
         eos = frozenset() if params.ignore_eos else self._eos_token_ids
         stop_token_ids = eos | frozenset(self._checked_ids("stop_token_ids", params.stop_token_ids))
@@ -114,6 +123,7 @@ class Engine:
             stop_token_ids=stop_token_ids,
             max_new_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
             seed=self._seeds.getrandbits(_SEED_BITS) if params.seed is None else int(params.seed),
+            cache_identity=self._cache_identity + (() if cache_salt is None else (f"salt={cache_salt}",)),
         )
         tracked = _Tracked(
             request=request,
@@ -168,6 +178,7 @@ class Engine:
         unfinished = [row.request for row in batch.rows if not row.request.is_finished]
         for request in unfinished:
             self.scheduler.abort(request.request_id)
+        self.scheduler.forget_prefixes()  # it may not have written what it was to write
         self._changed.extend(unfinished)
 
     def _commit(self) -> None:
@@ -227,6 +238,7 @@ class Engine:
             first_token_time=tracked.first_token_time,
             finished_time=time.perf_counter() if request.is_finished else None,
             num_generated_tokens=len(request.output_token_ids),
+            num_preemptions=request.num_preemptions,
         )
         return RequestOutput(
             request_id=request.request_id,
@@ -235,6 +247,7 @@ class Engine:
             outputs=[completion],
             finished=request.is_finished,
             metrics=metrics,
+            usage=Usage(request.num_prompt_tokens, len(request.output_token_ids), request.num_cached_tokens),
             error=error,
         )
 

@@ -1,45 +1,48 @@
 """The limits of an engine: what the caller asks for, brought together with what the model and the memory allow."""
 
 import logging
-from collections.abc import Mapping
+from bisect import bisect_right
 from dataclasses import replace
+from math import prod
 
 import jax
 import numpy as np
 
 from jaxinfer import kv_cache
-from jaxinfer.config import EngineConfig, ModelConfig
+from jaxinfer.config import CacheMode, EngineConfig, ModelConfig
+from jaxinfer.device_memory import room_for_cache
 
 logger = logging.getLogger(__name__)
 
-_GPU_MEMORY_SHARE = 0.9
-"""Share of what XLA may take of the device that weights and cache may fill; the rest is for temporaries."""
-
-_CPU_CACHE_BYTES = 2**30
-"""A CPU's cache is bounded by a fixed size: its memory is shared with everything else that the machine does."""
+_UNADDRESSABLE = range(2**31, 2**32 + 1)
+"""Sizes of an int8 array that the GPU compiler's offsets do not reach: see ``pallas_gpu.launch`` of the attention."""
 
 
 def resolve_limits(
     model: ModelConfig,
-    dtype: np.dtype,
+    kv_dtype: np.dtype,
     *,
     weight_bytes: int,
     max_model_len: int | None = None,
     num_kv_pages: int | None = None,
+    memory_fraction: float | None = None,
     max_num_seqs: int = 32,
     max_chunk_tokens: int = 256,
     page_size: int = 16,
+    prefix_cache: bool = True,
+    cache: CacheMode = "paged",
     seed: int = 0,
 ) -> EngineConfig:
     """The limits that an engine for ``model`` runs with. To be called before the weights are on the device.
 
     Args:
         model: the shape of the model.
-        dtype: of the cache.
+        kv_dtype: of the cache.
         weight_bytes: what the weights take of the device.
         max_model_len: None: the model's, or what the cache holds if that is less (a warning says so).
         num_kv_pages: None: what the memory allows, at most what ``max_num_seqs`` of the longest requests need.
-        max_num_seqs, max_chunk_tokens, page_size, seed: as in ``EngineConfig``.
+        memory_fraction: as in ``room_for_cache``; not used where ``num_kv_pages`` is given.
+        max_num_seqs, max_chunk_tokens, page_size, prefix_cache, cache, seed: as in ``EngineConfig``.
 
     Raises:
         ValueError: a value is out of range, or the memory cannot hold one sequence of ``max_model_len``.
@@ -50,44 +53,97 @@ def resolve_limits(
         max_chunk_tokens=max_chunk_tokens,
         page_size=page_size,
         num_kv_pages=1 if num_kv_pages is None else num_kv_pages,
+        windows=model.group_windows,
+        prefix_cache=prefix_cache,
+        cache=cache,
         seed=seed,
     )
     longest = asked.max_model_len
     if longest > model.max_position_embeddings:
         raise ValueError(f"max_model_len is {longest}; this model takes at most {model.max_position_embeddings} tokens")
-    if num_kv_pages is None:
-        room = pages_that_fit(model, dtype, page_size, weight_bytes, jax.devices()[0].memory_stats())
-        if max_model_len is not None and room < asked.max_pages_per_seq:
+    if num_kv_pages is not None:
+        _check_addressable(asked, model, kv_dtype)
+        fits = longest if asked.num_kv_pages >= asked.table_widths[0] else asked.num_kv_pages * page_size
+    else:
+        room = room_for_cache(weight_bytes, memory_fraction, jax.devices()[0].memory_stats())
+        fits = _longest_that_fits(asked, model, kv_dtype, room)
+        if max_model_len is not None and fits < longest:
             raise ValueError(
-                f"max_model_len is {longest}, and the memory holds the keys and values of {room * page_size} tokens; "
+                f"max_model_len is {longest}, and the memory holds the keys and values of {fits} tokens; "
                 "lower max_model_len, or give num_kv_pages"
             )
-        num_kv_pages = min(asked.max_pages_per_seq * max_num_seqs, room)
-    held = num_kv_pages * page_size
-    if max_model_len is None and held < longest:
-        logger.warning("max_model_len is %d instead of %d: the KV cache holds no longer sequence", held, longest)
-        longest = held
-    return replace(asked, max_model_len=longest, num_kv_pages=num_kv_pages)
+    if max_model_len is None and fits < longest:
+        logger.warning("max_model_len is %d instead of %d: the KV cache holds no longer sequence", fits, longest)
+        asked = replace(asked, max_model_len=fits)
+    limits = asked if num_kv_pages is not None else _with_all_pages(asked, model, kv_dtype, room)
+    logger.info("%s", describe_pool(limits, model, kv_dtype))
+    return limits
 
 
-def pages_that_fit(
-    model: ModelConfig, dtype: np.dtype, page_size: int, weight_bytes: int, memory: Mapping[str, int] | None
-) -> int:
-    """Pages of the cache for which there is room beside the weights, the dummy page not counted.
+def cache_bytes(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) -> int:
+    """Bytes of the pages of all layers, the dummy pages included."""
+    num_pages = sum(1 + limits.group_pages[group] for group in model.layer_groups)
+    return num_pages * limits.page_size * kv_cache.layer_bytes_per_token(model, kv_dtype)
 
-    Args:
-        model, dtype, page_size, weight_bytes: as above.
-        memory: ``bytes_limit`` and ``bytes_in_use`` of the device; None for a CPU, which does not say.
+
+def describe_pool(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) -> str:
+    """What the cache holds, in a line for the user."""
+    size = limits.page_size
+    groups = (
+        f"{pages:,} pages of {size} tokens hold {pages * size:,} tokens"
+        + ("" if window is None else f" (window {window:,}: at most {width * size:,} of a request)")
+        for window, pages, width in zip(limits.windows, limits.group_pages, limits.table_widths, strict=True)
+    )
+    gib = cache_bytes(limits, model, kv_dtype) / 2**30
+    return f"KV cache, {kv_dtype.name}, {gib:.2f} GiB: " + "; ".join(groups)
+
+
+def _longest_that_fits(asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype, room: int) -> int:
+    """Tokens of the longest sequence, up to the one asked for, that has room if it is the only one.
 
     Raises:
         ValueError: there is no room for a single page.
     """
-    room = _CPU_CACHE_BYTES
-    if memory is not None:
-        room = int(memory["bytes_limit"] * _GPU_MEMORY_SHARE) - memory["bytes_in_use"] - weight_bytes
-    page_bytes = kv_cache.bytes_per_token(model, dtype) * page_size
-    if room < 2 * page_bytes:
+
+    def bytes_of_one(length: int) -> int:
+        limits = replace(asked, max_model_len=length)
+        return cache_bytes(replace(limits, num_kv_pages=limits.table_widths[0]), model, kv_dtype)
+
+    longest = bisect_right(range(1, asked.max_model_len + 1), room, key=bytes_of_one)
+    if longest == 0:
+        page_bytes = asked.page_size * kv_cache.bytes_per_token(model, kv_dtype)
         raise ValueError(
             f"there is room for {room} bytes of KV cache beside the weights, and a page takes {page_bytes}"
         )
-    return room // page_bytes - 1
+    return longest
+
+
+def _with_all_pages(asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype, room: int) -> EngineConfig:
+    """With as many pages as there is room for, and as the largest number of the longest requests need."""
+    most = asked.table_widths[0] * asked.max_num_seqs
+
+    def with_pages(num_pages: int) -> EngineConfig:
+        return replace(asked, num_kv_pages=num_pages)
+
+    num_pages = bisect_right(range(1, most + 1), room, key=lambda n: cache_bytes(with_pages(n), model, kv_dtype))
+    if _largest_array(with_pages(num_pages), model, kv_dtype) in _UNADDRESSABLE:
+        largest = _UNADDRESSABLE.start - 1
+        sizes = range(1, num_pages + 1)
+        num_pages = bisect_right(sizes, largest, key=lambda n: _largest_array(with_pages(n), model, kv_dtype))
+    return with_pages(num_pages)
+
+
+def _check_addressable(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) -> None:
+    size = _largest_array(limits, model, kv_dtype)
+    if size in _UNADDRESSABLE:
+        raise ValueError(
+            f"num_kv_pages is {limits.num_kv_pages}, which makes {size} bytes of int8 in a layer; "
+            f"a GPU reaches fewer than {_UNADDRESSABLE.start} or more than {_UNADDRESSABLE[-1]}"
+        )
+
+
+def _largest_array(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) -> int:
+    """Bytes of the largest int8 array of a layer; 0 with a cache of another dtype."""
+    if kv_dtype != np.int8:
+        return 0
+    return prod((1 + max(limits.group_pages), limits.page_size, 2, model.num_kv_heads, model.head_dim))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
 from jaxinfer.chat_template import render_chat
-from jaxinfer.config import Quantization
+from jaxinfer.config import CacheMode, Quantization
 from jaxinfer.loading import LoadFormat, build_engine, open_model
 from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
@@ -18,9 +18,10 @@ Message = Mapping[str, Any]
 
 
 class TextPrompt(TypedDict):
-    """A prompt given as text; the same as the text alone."""
+    """A prompt given as text; without ``cache_salt``, which is as in ``Engine.add_request``, the text alone will do."""
 
     prompt: str
+    cache_salt: NotRequired[str]
 
 
 class TokensPrompt(TypedDict):
@@ -28,6 +29,7 @@ class TokensPrompt(TypedDict):
 
     prompt_token_ids: Sequence[int]
     prompt: NotRequired[str]
+    cache_salt: NotRequired[str]
 
 
 class ChatPrompt(TypedDict):
@@ -38,6 +40,7 @@ class ChatPrompt(TypedDict):
 
     messages: Sequence[Message]
     tools: NotRequired[Sequence[Mapping[str, Any]] | None]
+    cache_salt: NotRequired[str]
 
 
 Prompt = str | TextPrompt | TokensPrompt | ChatPrompt
@@ -55,11 +58,17 @@ class LLM:
         group_size: inputs of an ``int4`` group: 32, 64, 128, or 0 for the whole row; None: 64.
         kernels: ``xla``, ``pallas``, or ``auto``: the GPU kernels (``pallas``) on a GPU that they support, and ``xla``
             elsewhere. On a CPU ``pallas`` is interpreted, which is slow.
+        kv_dtype: of the KV cache: ``int8``, which takes half the bytes of bfloat16 and some for its scales, or
+            ``auto``: as ``dtype``.
         max_model_len: the longest prompt and output together, in tokens; None: what the model and the memory allow.
-        num_kv_pages: pages of the KV cache; None: what the memory allows.
+        num_kv_pages: pages of the KV cache, as in ``EngineConfig``; None: what the memory allows.
+        memory_fraction: the share of the device's memory, in (0, 1], for weights and cache together; None: 0.9 of a
+            GPU's, and 1 GiB of cache on a CPU.
         max_num_seqs: requests that run at the same time.
         max_chunk_tokens: prompt tokens of one step.
         page_size: tokens of one KV page.
+        prefix_cache: whether requests share the pages of equal prefixes.
+        cache: ``paged``; ``contiguous`` is for comparison, see ``EngineConfig``.
         seed: makes the draws of requests without a seed repeatable.
         progress: called with (programs compiled, programs in all) while the engine starts.
 
@@ -77,11 +86,15 @@ class LLM:
         quantization: str | None = None,
         group_size: int | None = None,
         kernels: str = "auto",
+        kv_dtype: str = "auto",
         max_model_len: int | None = None,
         num_kv_pages: int | None = None,
+        memory_fraction: float | None = None,
         max_num_seqs: int = 32,
         max_chunk_tokens: int = 256,
         page_size: int = 16,
+        prefix_cache: bool = True,
+        cache: CacheMode = "paged",
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -92,11 +105,15 @@ class LLM:
             dtype=dtype,
             quantization=Quantization.named(quantization, group_size),
             kernels=kernels,
+            kv_dtype=kv_dtype,
             max_model_len=max_model_len,
             num_kv_pages=num_kv_pages,
+            memory_fraction=memory_fraction,
             max_num_seqs=max_num_seqs,
             max_chunk_tokens=max_chunk_tokens,
             page_size=page_size,
+            prefix_cache=prefix_cache,
+            cache=cache,
             seed=seed,
         )
         runner.warm_up(progress)
@@ -210,17 +227,25 @@ class LLM:
         if not isinstance(given, Mapping) or not given.keys() & {"prompt", "prompt_token_ids", "messages"}:
             allowed = "text, {'prompt_token_ids': [...]} or {'messages': [...]}"
             raise ValueError(f"a prompt is {reprlib.repr(prompt)}; it must be {allowed}")
+        salt = given.get("cache_salt")
         if "messages" in given:
             given = self._render(given["messages"], given.get("tools"))
         text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
         if not isinstance(text, str | None):
             raise ValueError(f"prompt is {reprlib.repr(text)}; it must be text")
         if "prompt_token_ids" not in given:
-            self.engine.add_request(request_id, cast(str, text), params, stream=stream)
+            self.engine.add_request(request_id, cast(str, text), params, cache_salt=salt, stream=stream)
         elif isinstance(token_ids, str):
             raise ValueError(f"prompt_token_ids is {reprlib.repr(token_ids)}; it must be a list of token ids")
         else:
-            self.engine.add_request(request_id, cast(Sequence[int], token_ids), params, prompt_text=text, stream=stream)
+            self.engine.add_request(
+                request_id,
+                cast(Sequence[int], token_ids),
+                params,
+                prompt_text=text,
+                cache_salt=salt,
+                stream=stream,
+            )
 
     def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
         """A conversation as ids. The template brings its own special tokens, so none is added to what it writes."""
@@ -276,5 +301,6 @@ def _refusal(request_id: str, prompt: Prompt, error: ValueError) -> RequestOutpu
         outputs=[CompletionOutput(index=0, text="", token_ids=[], finish_reason="error", delta="")],
         finished=True,
         metrics=None,
+        usage=None,
         error=str(error),
     )

@@ -40,12 +40,14 @@ class LoadedModel:
     """A model before it is on the device: its shape, its tokenizer, and where its weights come from.
 
     Attributes:
+        name: which weights these are.
         config: the shape.
         weights: makes an iterator over (name, weight) in the dtype and the quantization it is given, on the device.
         tokenizer: None for a model of random weights.
         eos_token_ids: what ends a text: the ids that the checkpoint names, and the tokenizer's own EOS.
     """
 
+    name: str
     config: ModelConfig
     weights: Callable[[np.dtype, Quantization | None], Iterator[tuple[str, Any]]]
     tokenizer: Tokenizer | None
@@ -69,13 +71,16 @@ def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int
                 f"random weights need the name of a preset, not {str(model)!r}; there are {sorted(PRESETS)}"
             )
         config = PRESETS[str(model)]
-        return LoadedModel(config, lambda dtype, quant: random_weights(config, dtype, seed, quant), None, ())
+        name = f"{model}, random weights of seed {seed}"
+        return LoadedModel(name, config, lambda dtype, quant: random_weights(config, dtype, seed, quant), None, ())
     if load_format != "auto":
         raise ValueError(f"load_format is {load_format!r}; it must be 'auto' or 'random'")
     path = locate(str(model))
     checkpoint, tokenizer = open_checkpoint(path), load_tokenizer(path)
     weights = partial(_read_weights, checkpoint)
-    return LoadedModel(checkpoint.config, weights, tokenizer, _eos_token_ids(checkpoint, tokenizer))
+    return LoadedModel(
+        str(checkpoint.path), checkpoint.config, weights, tokenizer, _eos_token_ids(checkpoint, tokenizer)
+    )
 
 
 def _read_weights(
@@ -100,16 +105,19 @@ def build_engine(
     dtype: str = "auto",
     quantization: Quantization | None = None,
     kernels: str = "auto",
+    kv_dtype: str = "auto",
     **limits: Any,
 ) -> tuple[Engine, ModelRunner]:
     """Settle the limits, put the weights on the device, and join scheduler and runner. No program is compiled yet.
 
     Args:
         loaded: the model.
-        dtype: of weights, activations and cache: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU, where
+        dtype: of weights and activations: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU, where
             bfloat16 products of one row are slow, and bfloat16 elsewhere.
         quantization: of the layers' matrices, by rounding to nearest; None: they are stored in ``dtype``.
         kernels: as in ``choose_kernels``. GPU kernels that are to run on a GPU are tested on it first.
+        kv_dtype: of the KV cache: ``int8`` with a scale for each K and V of a token and kv head, or ``auto``: as
+            ``dtype``.
         limits: as in ``resolve_limits``, but for the bytes of the weights.
 
     Raises:
@@ -119,15 +127,23 @@ def build_engine(
     array_dtype = _resolve_dtype(dtype)
     implementation = choose_kernels(kernels, loaded.config)
     weight_bytes = num_bytes(abstract_weights(loaded.config, array_dtype, quantization))
-    config = resolve_limits(loaded.config, array_dtype, weight_bytes=weight_bytes, **limits)
+    cache_dtype = _resolve_kv_dtype(kv_dtype, array_dtype)
+    config = resolve_limits(loaded.config, cache_dtype, weight_bytes=weight_bytes, **limits)
     if current_device().is_gpu:
         _warn_of_other_gpus()
         if implementation != "xla":
-            check_kernels(loaded.config, config, array_dtype, quantization, implementation)
+            check_kernels(loaded.config, config, array_dtype, quantization, implementation, cache_dtype)
     weights = dict(loaded.weights(array_dtype, quantization))
     model = Decoder(loaded.config, weights, kernels=implementation)
-    runner = ModelRunner(model, config, kv_dtype=array_dtype)
-    return Engine(runner, config, tokenizer=loaded.tokenizer, eos_token_ids=loaded.eos_token_ids), runner
+    runner = ModelRunner(model, config, kv_dtype=cache_dtype)
+    engine = Engine(
+        runner,
+        config,
+        tokenizer=loaded.tokenizer,
+        eos_token_ids=loaded.eos_token_ids,
+        cache_identity=(loaded.name, array_dtype.name, cache_dtype.name, str(quantization)),
+    )
+    return engine, runner
 
 
 def _resolve_dtype(dtype: str) -> np.dtype:
@@ -136,6 +152,12 @@ def _resolve_dtype(dtype: str) -> np.dtype:
     if dtype not in _DTYPES:
         raise ValueError(f"dtype is {dtype!r}; it must be 'auto', {' or '.join(map(repr, _DTYPES))}")
     return _DTYPES[dtype]
+
+
+def _resolve_kv_dtype(kv_dtype: str, array_dtype: np.dtype) -> np.dtype:
+    if kv_dtype not in ("auto", "int8"):
+        raise ValueError(f"kv_dtype is {kv_dtype!r}; it must be 'auto' or 'int8'")
+    return array_dtype if kv_dtype == "auto" else np.dtype(np.int8)
 
 
 def _warn_of_other_gpus() -> None:

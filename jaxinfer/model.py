@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int32
 from jaxinfer.config import ModelConfig
 from jaxinfer.kv_cache import KVCache
 from jaxinfer.layers import ChunkView, DecoderLayer, TokenView, rotary_angles
-from jaxinfer.step_inputs import StepInputs
+from jaxinfer.step_inputs import StepInputs, TableInputs
 from pallas_kernels.paged_attention import Implementation, LayerCache
 from pallas_kernels.quantized_matmul import matmul
 
@@ -46,10 +46,10 @@ class Decoder(nnx.Module):
             inputs: the step.
         """
         token_ids = jnp.concatenate([last_tokens[inputs.slot], inputs.chunk_token])
-        view = self._view(inputs, page_size=kv_cache.layers[0].pages.shape[1])
+        views = self._views(inputs, page_size=kv_cache.layers[0].pages.shape[1])
         x, arrivals, new_layers = self.embedding[...][token_ids], kv_cache.arrivals, []
-        for layer, layer_cache in zip(self.layers, kv_cache.layers, strict=True):
-            x, layer_cache, arrivals = _run_layer(*nnx.split(layer), x, layer_cache, arrivals, view)
+        for layer, layer_cache, group in zip(self.layers, kv_cache.layers, self.config.layer_groups, strict=True):
+            x, layer_cache, arrivals = _run_layer(*nnx.split(layer), x, layer_cache, arrivals, views[group])
             new_layers.append(layer_cache)
         return self._logits(x[inputs.sample_token]), KVCache(tuple(new_layers), arrivals)
 
@@ -65,24 +65,32 @@ class Decoder(nnx.Module):
             implementation=self.kernels,
         )
 
-    def _view(self, inputs: StepInputs, page_size: int) -> TokenView:
-        position, chunk = jnp.maximum(inputs.decode_position, 0), None
+    def _views(self, inputs: StepInputs, page_size: int) -> tuple[TokenView, ...]:
+        """The step as the layers of each cache group see it: they differ in the pages."""
+        position, chunk_position = jnp.maximum(inputs.decode_position, 0), None
         if inputs.block_row.shape[0]:
-            in_block = jnp.arange(inputs.chunk_token.shape[0] // inputs.block_row.shape[0], dtype=jnp.int32)
-            chunk_position = inputs.block_start[:, None] + in_block
-            chunk = _chunk_view(inputs, chunk_position, in_block, page_size)
+            block_q = inputs.chunk_token.shape[0] // inputs.block_row.shape[0]
+            chunk_position = inputs.block_start[:, None] + jnp.arange(block_q, dtype=jnp.int32)
             position = jnp.concatenate([position, chunk_position.reshape(-1)])
         cos, sin = rotary_angles(position, self.config.head_dim, self.config.rope_theta)
-        return TokenView(cos, sin, inputs.page_table, inputs.first_page, inputs.decode_position, chunk)
+        return tuple(
+            TokenView(
+                cos=cos,
+                sin=sin,
+                page_table=table.page_table,
+                first_page=table.first_page,
+                decode_position=inputs.decode_position,
+                chunk=None if chunk_position is None else _chunk_view(inputs, table, chunk_position, page_size),
+            )
+            for table in inputs.tables
+        )
 
 
-def _chunk_view(
-    inputs: StepInputs, position: Int32[Array, "N Q"], in_block: Int32[Array, "Q"], page_size: int
-) -> ChunkView:
+def _chunk_view(inputs: StepInputs, table: TableInputs, position: Int32[Array, "N Q"], page_size: int) -> ChunkView:
     """The step's chunk, of which ``position`` has each token's place in its sequence."""
-    row = inputs.block_row[:, None]
-    entry = position // page_size - inputs.first_page[row]
-    page = inputs.page_table[row, jnp.clip(entry, 0, inputs.page_table.shape[1] - 1)]
+    row, in_block = inputs.block_row[:, None], position - inputs.block_start[:, None]
+    entry = position // page_size - table.first_page[row]
+    page = table.page_table[row, jnp.clip(entry, 0, table.page_table.shape[1] - 1)]
     page = jnp.where(in_block < inputs.block_len[:, None], page, 0)
     return ChunkView(
         row=inputs.block_row,

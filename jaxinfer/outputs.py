@@ -33,6 +33,7 @@ class RequestMetrics:
         first_token_time: the host read its first token.
         finished_time: it ended.
         num_generated_tokens: tokens read so far.
+        num_preemptions: how often its pages were needed for others, and it was computed once more.
     """
 
     arrival_time: float
@@ -40,6 +41,7 @@ class RequestMetrics:
     first_token_time: float | None
     finished_time: float | None
     num_generated_tokens: int
+    num_preemptions: int
 
     @property
     def ttft(self) -> float | None:
@@ -55,6 +57,21 @@ class RequestMetrics:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """Tokens of a request, as OpenAI's API counts them.
+
+    Attributes:
+        prompt_tokens: of the prompt.
+        completion_tokens: drawn so far, a stop token included.
+        cached_tokens: those of the prompt that were not computed, since the cache had them from earlier requests.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True)
 class RequestOutput:
     """A request's result, or its state in the middle of a stream.
 
@@ -65,6 +82,7 @@ class RequestOutput:
         outputs: the generated sequences.
         finished: whether it has ended.
         metrics: its times; None for a request that was refused.
+        usage: its tokens; None for a request that was refused.
         error: why the request was refused, or None.
     """
 
@@ -74,4 +92,5 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     metrics: RequestMetrics | None
+    usage: Usage | None
     error: str | None = None

@@ -165,6 +165,6 @@ class Programs:
             num_chunk_tokens=c,
             max_chunk_tokens=config.max_chunk_tokens,
             block_q=config.block_q,
-            pages_per_seq=config.max_pages_per_seq,
+            table_widths=config.table_widths,
             num_slots=config.max_num_seqs,
         )

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int32
 
 from jaxinfer import kv_cache, sampler
+from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
 from jaxinfer.model import Decoder
 from jaxinfer.programs import Draw, Programs
-from jaxinfer.scheduler import Batch, ScheduledRow
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,18 @@ class ModelRunner:
         model: the decoder with its weights on the device.
         config: the engine's limits; the cache is allocated from them here.
         kv_dtype: dtype of the cache.
+
+    Raises:
+        ValueError: the device has no room for the cache, or the limits are those of a model with other windows.
     """
 
     def __init__(self, model: Decoder, config: EngineConfig, *, kv_dtype: jnp.dtype) -> None:
+        if config.windows != model.config.group_windows:
+            raise ValueError(f"windows is {config.windows}; the model's layers have {model.config.group_windows}")
         self._vocab_size = model.config.vocab_size
         self._kv_cache = kv_cache.allocate(
             model.config,
-            num_pages=config.num_kv_pages,
+            num_pages=config.group_pages,
             page_size=config.page_size,
             max_num_seqs=config.max_num_seqs,
             dtype=kv_dtype,

@@ -4,77 +4,68 @@ The engine launches step n + 1 before it has read step n. So ``schedule`` decide
 samples, never by a token, and ``commit`` later appends the drawn tokens and ends requests. An end by length is a matter
 of counts and is met exactly; an end by a stop token is noticed one step late, and the surplus token is dropped.
 
-Admission is a promise. A waiting request is admitted only if the pool holds the worst case of every running request and
-its own worst case too. Pages are then taken one by one as tokens need them, and taking one cannot fail in mid-flight.
+Pages are taken as tokens need them. When they run out, the request that arrived last is preempted: its pages are freed,
+and later its known tokens, those that it has drawn included, are read once more as a prompt. Rows of it that are in
+flight are committed all the same. Requests are served in order of arrival, so the earliest one always comes to its end:
+all others' pages are there for it.
 
-Nobody starves: waiting requests are admitted in order of arrival and none overtakes a head that does not fit, and every
-running request comes to its end, for all of them decode in each step and the prompts are served in order.
+Against thrashing a request is admitted only if, after its known tokens, it and every running one can grow by some
+tokens without another preemption. Each time it is preempted these are four times as many, up to the worst case of all.
+Once they are that, only later arrivals can run out of pages. So no request is preempted more often than
+log4(max_model_len / page_size) + 2 times.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
-from jaxinfer.page_allocator import PageAllocator
+from jaxinfer.kv_pages import KVPages
 from jaxinfer.request import FinishReason, Request, RequestStatus
 
-
-@dataclass(frozen=True)
-class ScheduledRow:
-    """What one request does in one step.
-
-    Attributes:
-        request: whose row it is. The runner reads its ``slot`` and ``pages`` when it launches the step, before anything
-            is committed, aborted or scheduled.
-        start: the position of the row's first token in the sequence.
-        token_ids: the piece of the prompt; None for a decode row, whose one token is the last drawn one, which may be
-            known to the device only.
-        samples: whether a token is drawn from the logits after the row's last token.
-        sample_index: the index in the output of the token that is drawn, 0 for the first.
-    """
-
-    request: Request
-    start: int
-    token_ids: Sequence[int] | None
-    samples: bool
-    sample_index: int
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that the row adds to the cache."""
-        return 1 if self.token_ids is None else len(self.token_ids)
+_GROWTH_PER_PREEMPTION = 4
+"""Factor of the tokens for which there must be room at the next admission."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One step's work.
+@dataclass
+class Counters:
+    """What the cache saved and what its size cost, since the start.
 
     Attributes:
-        rows: the decode rows, then the pieces of prompts; a request has at most one row.
-        num_decode_rows: how many of the rows are decode rows.
-        num_chunk_tokens: tokens of the pieces, each piece padded up to a multiple of ``block_q``.
+        num_preemptions: times that a request's pages were taken from it.
+        num_resumptions: times that a preempted request was admitted again.
+        num_recomputed_tokens: tokens that were computed once more after a preemption.
+        num_prompt_tokens: tokens of the prompts of admitted requests.
+        num_cached_tokens: those of them that were in the cache already.
     """
 
-    rows: tuple[ScheduledRow, ...]
-    num_decode_rows: int
-    num_chunk_tokens: int
+    num_preemptions: int = 0
+    num_resumptions: int = 0
+    num_recomputed_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
 
 
 class Scheduler:
-    """Owns every unfinished request, the slots and the pages; forgets a request as soon as it has finished."""
+    """Owns every unfinished request, the slots and the pages; forgets a request as soon as it has finished.
+
+    Attributes:
+        counters: of all requests so far.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._allocator = PageAllocator(config.num_kv_pages)
-        self._num_unpromised_pages = config.num_kv_pages
+        self._pages = KVPages(config)
         self._free_slots = list(range(config.max_num_seqs - 1, -1, -1))
-        self._waiting: OrderedDict[str, Request] = OrderedDict()  # arrival; a plain dict is slow to pop from the front
-        self._running: dict[str, Request] = {}  # order of admission
+        # Both in order of arrival, and all that run arrived before all that wait.
+        self._waiting: OrderedDict[str, Request] = OrderedDict()  # a plain dict is slow to pop from the front
+        self._running: dict[str, Request] = {}
+        self.counters = Counters()
 
     @property
     def num_waiting(self) -> int:
-        """Requests that were added and not admitted yet."""
+        """Requests that hold nothing: not admitted yet, or preempted."""
         return len(self._waiting)
 
     @property
@@ -83,9 +74,14 @@ class Scheduler:
         return len(self._running)
 
     @property
-    def num_free_pages(self) -> int:
-        """Pages that no request holds; some may be promised to running ones."""
-        return self._allocator.num_free
+    def num_free_pages(self) -> tuple[int, ...]:
+        """For each cache group the pages that no request holds."""
+        return self._pages.num_free
+
+    @property
+    def num_evicted_pages(self) -> int:
+        """Pages of shared prefixes that were given up since the start, for their memory was needed."""
+        return self._pages.num_evicted
 
     @property
     def has_unfinished(self) -> bool:
@@ -113,20 +109,35 @@ class Scheduler:
             self._finish(request, "abort")
         return request
 
+    def forget_prefixes(self) -> None:
+        """Share no page that is known now: for when steps failed that were to write them."""
+        self._pages.forget()
+
     def schedule(self) -> Batch | None:
         """The next step's work, taken as launched; None if nothing can run before a commit or an arrival."""
-        rows = [self._schedule_decode(request) for request in self._running.values() if request.can_decode]
-        num_decode_rows = len(rows)
-        budget = self._config.max_chunk_tokens
-        for request in self._prefills():
-            piece = self._schedule_piece(request, budget)
-            rows.append(piece)
-            budget -= self._padded(piece.num_tokens)
-            if budget == 0:
+        for request in self._running.values():  # before any page is taken, so that none is preempted for lack of these
+            self._pages.slide(request)
+        decode_rows, pieces, budget = [], [], self._config.max_chunk_tokens
+        for request in list(self._running.values()):
+            if request.slot is None:  # preempted for one before it
                 break
-        if not rows:
+            if request.is_prefilling:
+                piece = self._schedule_piece(request, budget)
+                if piece is not None:
+                    pieces.append(piece)
+                    budget -= self._padded(piece.num_tokens)
+            elif request.can_decode:
+                row = self._schedule_decode(request)
+                if row is not None:
+                    decode_rows.append(row)
+        while budget > 0 and (admitted := self._admit_next()):
+            piece = self._schedule_piece(admitted, budget)
+            assert piece is not None, "a request is admitted only if there is room for its tokens"
+            pieces.append(piece)
+            budget -= self._padded(piece.num_tokens)
+        if not decode_rows and not pieces:
             return None
-        return Batch(tuple(rows), num_decode_rows, self._config.max_chunk_tokens - budget)
+        return Batch((*decode_rows, *pieces), len(decode_rows), self._config.max_chunk_tokens - budget)
 
     def commit(self, batch: Batch, token_ids: Sequence[int]) -> list[Request]:
         """Take in what a step drew; batches are committed in the order in which they were scheduled.
@@ -150,7 +161,7 @@ class Scheduler:
             if row.samples:
                 self._commit_token(row.request, token_id)
                 changed.append(row.request)
-            elif row.start + row.num_tokens == row.request.num_prompt_tokens:  # its prompt is all it asked for
+            elif row.request.max_new_tokens == 0 and row.start + row.num_tokens == row.request.num_prompt_tokens:
                 self._finish(row.request, "length")
                 changed.append(row.request)
         return changed
@@ -169,84 +180,139 @@ class Scheduler:
                 f"{name} has max_new_tokens {request.max_new_tokens}; with a prompt of {num_prompt} tokens and "
                 f"max_model_len {config.max_model_len} it must be in [0, {config.max_model_len - num_prompt}]"
             )
-        if self._max_pages(request) > config.num_kv_pages:
-            raise ValueError(
-                f"{name} has a prompt of {num_prompt} tokens and may draw {request.max_new_tokens} more "
-                f"(max_model_len is {config.max_model_len}), which takes {self._max_pages(request)} KV pages of "
-                f"{config.page_size} tokens, and the pool has {config.num_kv_pages}; "
-                "shorten the prompt, lower max_tokens or raise num_kv_pages"
-            )
+        for window, needed, there in zip(config.windows, self._worst_case(request), config.group_pages, strict=True):
+            if needed > there:
+                of_layers = "" if len(config.windows) == 1 else f" of the layers with window {window}"
+                raise ValueError(
+                    f"{name} has a prompt of {num_prompt} tokens and may draw {request.max_new_tokens} more "
+                    f"(max_model_len is {config.max_model_len}), which takes {needed} KV pages of "
+                    f"{config.page_size} tokens{of_layers}, and the pool has {there}, for {there * config.page_size} "
+                    "tokens; shorten the prompt, lower max_tokens or raise num_kv_pages"
+                )
 
-    def _prefills(self) -> Iterator[Request]:
-        """Requests with prompt left to schedule; a waiting one is admitted when the caller comes to it, not before."""
-        yield from [request for request in self._running.values() if request.is_prefilling]
-        while self._waiting:
-            head = next(iter(self._waiting.values()))
-            if not self._free_slots or self._max_pages(head) > self._num_unpromised_pages:
-                return
-            self._admit(head)
-            yield head
+    def _worst_case(self, request: Request) -> tuple[int, ...]:
+        is_paged = self._config.cache == "paged"
+        return self._pages.peak(request.max_cached_tokens if is_paged else self._config.max_model_len)
 
-    def _admit(self, request: Request) -> None:
+    def _admit_next(self) -> Request | None:
+        """Admit the request that waits at the head, if it can run to a useful length; none overtakes it."""
+        if not self._waiting or not self._free_slots:
+            return None
+        head = next(iter(self._waiting.values()))
+        if head.num_pending_samples > 0:  # preempted a moment ago: the tokens that it is to go on from are in flight
+            return None
+        num_prefix_pages = self._pages.find_prefix(head)
+        ahead = self._config.page_size * _GROWTH_PER_PREEMPTION**head.num_preemptions
+        running = ((request, self._goal(request, ahead)) for request in self._running.values())
+        if not self._pages.has_room(head, self._goal(head, ahead), num_prefix_pages, running):
+            return None
+        self._admit(head, num_prefix_pages)
+        return head
+
+    def _goal(self, request: Request, ahead: int) -> int:
+        """Tokens in the cache once it has read its prompt and drawn ``ahead`` tokens more, if it draws so many."""
+        if self._config.cache == "contiguous":
+            return self._config.max_model_len
+        read = request.num_prefill_tokens if request.slot is not None else request.num_known_tokens
+        return min(max(read, request.num_scheduled_tokens) + ahead, request.max_cached_tokens)
+
+    def _admit(self, request: Request, num_prefix_pages: int) -> None:
+        num_cached = num_prefix_pages * self._config.page_size
+        if request.num_preemptions == 0:
+            request.num_cached_tokens = num_cached
+            self.counters.num_prompt_tokens += request.num_prompt_tokens
+            self.counters.num_cached_tokens += num_cached
+        else:
+            self.counters.num_resumptions += 1
+            self.counters.num_recomputed_tokens += max(0, request.num_scheduled_tokens - num_cached)
         del self._waiting[request.request_id]
         self._running[request.request_id] = request
         request.status = RequestStatus.RUNNING
         request.slot = self._free_slots.pop()
-        self._num_unpromised_pages -= self._max_pages(request)
+        request.num_prefill_tokens = request.num_known_tokens
+        request.num_scheduled_tokens = num_cached
+        self._pages.open(request, num_prefix_pages)
+        if self._config.cache == "contiguous":
+            self._pages.extend(request, self._config.max_model_len)
 
-    def _schedule_decode(self, request: Request) -> ScheduledRow:
+    def _preempt(self, request: Request) -> None:
+        """Take a running request's slot and pages, and let it wait before all others."""
+        self._vacate(request)
+        self._waiting[request.request_id] = request
+        self._waiting.move_to_end(request.request_id, last=False)
+        request.status = RequestStatus.WAITING
+        request.num_preemptions += 1
+        self.counters.num_preemptions += 1
+
+    def _vacate(self, request: Request) -> None:
+        """Take back the slot and the pages of a running request.
+
+        A launched step may still write to them. They can be handed to another request at once all the same: the device
+        runs steps in order, and the new holder reads only what its own, later steps wrote, or what is known of a page,
+        which nobody writes any more.
+        """
+        assert request.slot is not None, "a running request has a slot"
+        del self._running[request.request_id]
+        self._free_slots.append(request.slot)
+        request.slot = None
+        self._pages.close(request)
+
+    def _schedule_decode(self, request: Request) -> ScheduledRow | None:
+        """The row of its next token; None if it had to be preempted."""
+        end = request.num_scheduled_tokens + 1
+        if self._make_room(request, end) < end:
+            self._preempt(request)
+            return None
         row = ScheduledRow(request, request.num_scheduled_tokens, None, True, request.num_scheduled_samples)
         self._record(row)
         return row
 
-    def _schedule_piece(self, request: Request, budget: int) -> ScheduledRow:
-        """The next piece of a prompt: all that is left, or as much as the budget (a multiple of block_q) allows."""
+    def _schedule_piece(self, request: Request, budget: int) -> ScheduledRow | None:
+        """The next piece of what it reads: all that is left, or as much as budget and pages allow; None if nothing."""
         start = request.num_scheduled_tokens
-        end = min(request.num_prompt_tokens, start + budget)
-        samples = end == request.num_prompt_tokens and request.max_new_tokens > 0
-        row = ScheduledRow(request, start, request.prompt_token_ids[start:end], samples, request.num_scheduled_samples)
+        end = min(request.num_prefill_tokens, start + budget)
+        if end > start:
+            end = min(end, self._make_room(request, end))
+        if end <= start:
+            return None
+        samples = end == request.num_prefill_tokens and request.max_new_tokens > 0
+        row = ScheduledRow(request, start, request.token_ids(start, end), samples, request.num_scheduled_samples)
         self._record(row)
         return row
+
+    def _make_room(self, request: Request, num_tokens: int) -> int:
+        """Preempt requests that arrived later until this one can hold so many tokens; returns how many it can hold."""
+        while (reach := self._pages.longest_end(request)) < num_tokens:
+            latest = next(reversed(self._running.values()))
+            if latest is request:
+                break
+            self._preempt(latest)
+        return reach
 
     def _record(self, row: ScheduledRow) -> None:
         """Count the row as launched and take the pages that its tokens need."""
         request = row.request
         request.num_scheduled_tokens += row.num_tokens
         request.num_scheduled_samples += row.samples
-        while len(request.pages) < self._num_pages(request.num_scheduled_tokens):
-            request.pages.append(self._allocator.allocate())
+        self._pages.extend(request, request.num_scheduled_tokens)
+        self._pages.register(request)
 
     def _commit_token(self, request: Request, token_id: int) -> None:
         request.output_token_ids.append(token_id)
+        self._pages.register(request)
         if token_id in request.stop_token_ids:  # the sampler draws none before min_tokens, so each one is an end
             self._finish(request, "stop")
         elif len(request.output_token_ids) == request.max_new_tokens:
             self._finish(request, "length")
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
-        """End a request and give back all it held.
-
-        A launched step may still write to its pages and its slot. They can be handed to another request at once all the
-        same: the device runs steps in order, and the new holder reads only what its own, later steps wrote.
-        """
+        """End a request and give back all it held."""
         if request.slot is None:
             del self._waiting[request.request_id]
         else:
-            del self._running[request.request_id]
-            self._free_slots.append(request.slot)
-            self._num_unpromised_pages += self._max_pages(request)
-        for page in request.pages:
-            self._allocator.release(page)
-        del request.pages[:]
-        request.slot = None
+            self._vacate(request)
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
-
-    def _max_pages(self, request: Request) -> int:
-        return self._num_pages(request.max_cached_tokens)
-
-    def _num_pages(self, num_tokens: int) -> int:
-        return -(-num_tokens // self._config.page_size)
 
     def _padded(self, num_tokens: int) -> int:
         return -(-num_tokens // self._config.block_q) * self._config.block_q

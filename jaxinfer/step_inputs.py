@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int32, UInt32
 
-from jaxinfer.scheduler import Batch
+from jaxinfer.batch import Batch
 
 _WORD_BYTES = 4
 """Every number of a step has this many bytes, whatever its dtype."""
@@ -52,6 +52,20 @@ class SamplingInputs:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class TableInputs:
+    """The page tables of the B rows in one cache group, as ``paged_attention`` reads them.
+
+    Attributes:
+        first_page: for each row how many pages of its sequence left the table at the front.
+        page_table: for each row the ids of its pages.
+    """
+
+    first_page: Int32[Array, "B"]
+    page_table: Int32[Array, "B P"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class StepInputs:
     """One step in the fixed shapes of one program: B rows, C chunk tokens in C / block_q blocks.
 
@@ -61,20 +75,19 @@ class StepInputs:
         slot: for each row where its last token is kept on the device; the slot after the last is the padding's.
         decode_position: position of the row's decoded token, or -1 where the row decodes none.
         sample_token: index among the B + C tokens whose logits the row samples from.
-        first_page, page_table: the row's pages, as ``paged_attention`` reads them.
         chunk_token: ids of the pieces' tokens, each piece padded to whole blocks.
         block_row, block_start, block_len: for each block of the chunk its row, first position and number of tokens.
+        tables: the rows' pages, for each cache group.
     """
 
     slot: Int32[Array, "B"]
     decode_position: Int32[Array, "B"]
     sample_token: Int32[Array, "B"]
-    first_page: Int32[Array, "B"]
-    page_table: Int32[Array, "B P"]
     chunk_token: Int32[Array, "C"]
     block_row: Int32[Array, "N"]
     block_start: Int32[Array, "N"]
     block_len: Int32[Array, "N"]
+    tables: tuple[TableInputs, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +100,7 @@ class StepLayout:
         max_chunk_tokens: the largest C of all layouts. Buffers of one B have one size whatever their C, and the fields
             of the rows come first, so that one sample program reads the buffer of any forward program.
         block_q: tokens of one block of the chunk.
-        pages_per_seq: P, the width of the page table.
+        table_widths: P of the page table of each cache group.
         num_slots: slots of the engine; ``num_slots`` itself is the slot of padding.
     """
 
@@ -95,7 +108,7 @@ class StepLayout:
     num_chunk_tokens: int
     max_chunk_tokens: int
     block_q: int
-    pages_per_seq: int
+    table_widths: tuple[int, ...]
     num_slots: int
 
     @cached_property
@@ -114,8 +127,8 @@ class StepLayout:
             ("slot", np.int32, (rows,)),
             ("decode_position", np.int32, (rows,)),
             ("sample_token", np.int32, (rows,)),
-            ("first_page", np.int32, (rows,)),
-            ("page_table", np.int32, (rows, self.pages_per_seq)),
+            ("first_page", np.int32, (len(self.table_widths), rows)),
+            *((_table_field(group), np.int32, (rows, width)) for group, width in enumerate(self.table_widths)),
             ("temperature", np.float32, (rows,)),
             ("top_k", np.int32, (rows,)),
             ("top_p", np.float32, (rows,)),
@@ -155,8 +168,11 @@ class StepLayout:
         """What every row has, and what a decode row has beside it."""
         step["slot"][:] = self.num_slots
         step["slot"][: len(batch.rows)] = [row.request.slot for row in batch.rows]
-        for pages, row in zip(step["page_table"], batch.rows, strict=False):
-            pages[: len(row.request.pages)] = row.request.pages
+        for group in range(len(self.table_widths)):
+            tables = [row.request.page_tables[group] for row in batch.rows]
+            step["first_page"][group, : len(tables)] = [table.first_page for table in tables]
+            for entries, table in zip(step[_table_field(group)], tables, strict=False):
+                entries[: len(table.pages)] = table.pages
         decode_rows = batch.rows[: batch.num_decode_rows]
         step["decode_position"][:] = -1
         step["decode_position"][: len(decode_rows)] = [row.start for row in decode_rows]
@@ -191,18 +207,32 @@ class StepLayout:
 
     def unpack(self, packed: Int32[Array, "size"]) -> StepInputs:
         """What the forward program reads of a packed buffer, inside the traced program."""
-        return StepInputs(**self._read(packed, StepInputs))
+        first_page = self._field(packed, "first_page")
+        tables = (
+            TableInputs(first_page[group], self._field(packed, _table_field(group)))
+            for group in range(len(self.table_widths))
+        )
+        return StepInputs(**self._fields(packed, StepInputs, but="tables"), tables=tuple(tables))
 
     def unpack_sampling(self, packed: Int32[Array, "size"]) -> SamplingInputs:
         """What the sample program reads of a packed buffer, inside the traced program."""
-        return SamplingInputs(**self._read(packed, SamplingInputs))
+        return SamplingInputs(**self._fields(packed, SamplingInputs))
 
-    def _read(self, packed: Array, inputs: type[StepInputs] | type[SamplingInputs]) -> dict[str, Array]:
-        """The fields of ``inputs``, each cut out of the buffer and taken for what its bits are."""
-        places, arrays = self.record.fields, {}
+    def _fields(
+        self, packed: Array, inputs: type[StepInputs] | type[SamplingInputs], but: str | None = None
+    ) -> dict[str, Array]:
+        names = (field.name for field in dataclasses.fields(inputs))
+        return {name: self._field(packed, name) for name in names if name != but}
+
+    def _field(self, packed: Array, name: str) -> Array:
+        """One field, cut out of the buffer and taken for what its bits are."""
+        places = self.record.fields
         assert places is not None, "a record has fields"
-        for name in (field.name for field in dataclasses.fields(inputs)):
-            field, begin = places[name][:2]
-            words = packed[begin // _WORD_BYTES : (begin + field.itemsize) // _WORD_BYTES]
-            arrays[name] = jax.lax.bitcast_convert_type(words.reshape(field.shape), field.base)
-        return arrays
+        field, begin = places[name][:2]
+        words = packed[begin // _WORD_BYTES : (begin + field.itemsize) // _WORD_BYTES]
+        return jax.lax.bitcast_convert_type(words.reshape(field.shape), field.base)
+
+
+def _table_field(group: int) -> str:
+    """The name in the buffer of one group's page table; the groups' tables have different widths."""
+    return f"page_table_{group}"

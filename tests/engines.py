@@ -9,13 +9,13 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from checkpoints import open_checkpoint
+from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig, ModelConfig
 from jaxinfer.engine import Engine
 from jaxinfer.model import Decoder
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.runner import ModelRunner, StepOutput
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.scheduler import Batch
 from pallas_kernels.paged_attention import Implementation
 from tests.reference import FIXTURES
 
@@ -43,7 +43,8 @@ def engine(
     **limits: int,
 ) -> Engine:
     """An engine without a tokenizer, every program compiled, or those that ``keep_few_programs`` keeps."""
-    config = EngineConfig(**({"max_model_len": 128, "num_kv_pages": 64, "page_size": 8} | limits))
+    small = {"max_model_len": 128, "num_kv_pages": 64, "page_size": 8, "windows": model.config.group_windows}
+    config = EngineConfig(**(small | limits))
     runner = ModelRunner(model, config, kv_dtype=jnp.dtype(kv_dtype))
     if few_programs:
         keep_few_programs(runner)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxinfer import kv_cache
 from jaxinfer.kv_cache import KVCache
 from jaxinfer.model import Decoder
-from jaxinfer.step_inputs import StepInputs
+from jaxinfer.step_inputs import StepInputs, TableInputs
 
 
 def prefill_logits(
@@ -32,9 +32,13 @@ def prefill_logits(
     the chunk's first token; those before it have left the table and are NaN again.
     """
     block_q = block_q or chunk
-    num_pages = -(-len(token_ids) // page_size)
+    num_pages, num_groups = -(-len(token_ids) // page_size), len(model.config.group_windows)
     cache = kv_cache.allocate(
-        model.config, num_pages=num_pages, page_size=page_size, max_num_seqs=chunk, dtype=jnp.dtype(jnp.float32)
+        model.config,
+        num_pages=[num_pages] * num_groups,
+        page_size=page_size,
+        max_num_seqs=chunk,
+        dtype=jnp.dtype(jnp.float32),
     )
     cache = _blanked(cache, np.arange(1 + num_pages))
     table = np.random.default_rng(0).permutation(num_pages).astype(np.int32) + 1
@@ -44,7 +48,7 @@ def prefill_logits(
         piece = token_ids[start : start + chunk]
         first_page = max(0, start + 1 - max(model.config.windows)) // page_size if drop_pages else 0
         cache = _blanked(cache, table[:first_page])
-        piece_logits, cache = step(cache, _inputs(piece, start, table, first_page, chunk, block_q))
+        piece_logits, cache = step(cache, _inputs(piece, start, table, first_page, chunk, block_q, num_groups))
         logits.append(np.asarray(piece_logits)[: len(piece)])
     return np.concatenate(logits)
 
@@ -55,7 +59,9 @@ def _blanked(cache: KVCache, pages: np.ndarray) -> KVCache:
     return dataclasses.replace(cache, layers=tuple(layers))
 
 
-def _inputs(piece: np.ndarray, start: int, table: np.ndarray, first_page: int, chunk: int, block_q: int) -> StepInputs:
+def _inputs(
+    piece: np.ndarray, start: int, table: np.ndarray, first_page: int, chunk: int, block_q: int, num_groups: int
+) -> StepInputs:
     """``chunk`` rows: the first has the pages from ``first_page`` on, and row i samples after token i of the chunk."""
     rows = np.zeros(chunk, np.int32)
     tables = np.zeros((chunk, len(table)), np.int32)
@@ -65,12 +71,11 @@ def _inputs(piece: np.ndarray, start: int, table: np.ndarray, first_page: int, c
         slot=jnp.asarray(rows),
         decode_position=jnp.asarray(rows - 1),
         sample_token=jnp.arange(chunk, 2 * chunk, dtype=jnp.int32),
-        first_page=jnp.asarray(rows).at[0].set(first_page),
-        page_table=jnp.asarray(tables),
         chunk_token=jnp.asarray(np.pad(piece, (0, chunk - len(piece))).astype(np.int32)),
         block_row=jnp.zeros(len(block_start), jnp.int32),
         block_start=jnp.asarray(start + block_start),
         block_len=jnp.asarray(np.clip(len(piece) - block_start, 0, block_q).astype(np.int32)),
+        tables=(TableInputs(jnp.asarray(rows).at[0].set(first_page), jnp.asarray(tables)),) * num_groups,
     )
 
 

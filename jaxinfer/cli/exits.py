@@ -19,6 +19,7 @@ CLOSED_PIPE = 128 + 13
 """What a shell reports of a program that SIGPIPE ended, as other programs in front of ``| head`` are."""
 
 _PACKAGES = ("jaxinfer", "checkpoints", "pallas_kernels")
+_TELLS_OF_THE_CACHE = "jaxinfer.limits"
 
 
 def print_error(message: str) -> None:
@@ -43,8 +44,9 @@ def usage_errors() -> AbstractContextManager[None]:
 
 @contextmanager
 def shown_warnings() -> Iterator[None]:
-    """Around a whole command: each warning of the project is a line on stderr."""
-    handler = _LinesOnStderr(logging.WARNING)
+    """Around a whole command: each warning of the project, and what the KV cache holds, is a line on stderr."""
+    handler = _LinesOnStderr(logging.INFO)
+    logging.getLogger(_TELLS_OF_THE_CACHE).setLevel(logging.INFO)
     loggers = [logging.getLogger(name) for name in _PACKAGES]
     for logger in loggers:
         logger.addHandler(handler)
@@ -53,10 +55,12 @@ def shown_warnings() -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
+        logging.getLogger(_TELLS_OF_THE_CACHE).setLevel(logging.NOTSET)
 
 
 class _LinesOnStderr(logging.Handler):
     """Writes to whatever stderr is at that moment: a live progress bar replaces it to keep lines above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        print(level + record.getMessage(), file=sys.stderr)

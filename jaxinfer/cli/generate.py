@@ -4,7 +4,7 @@ One prompt streams its text as it comes; several, or ``--json``, give one result
 """
 
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,7 +18,6 @@ from jaxinfer.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM, Prompt
-    from jaxinfer.loading import LoadFormat
 
 _MOST_SEQS = 32
 """Prompts that run together unless the user says otherwise: more programs to compile, and more memory, beyond."""
@@ -44,8 +43,13 @@ def generate(
     quantization: options.Quantization = None,
     group_size: options.GroupSize = None,
     kernels: options.Kernels = "auto",
+    kv_dtype: options.KvDtype = "auto",
     max_model_len: options.MaxModelLen = None,
     num_kv_pages: options.NumKvPages = None,
+    memory_fraction: options.MemoryFraction = None,
+    page_size: options.PageSize = 16,
+    no_prefix_cache: options.NoPrefixCache = False,
+    cache: options.Cache = "paged",
     max_num_seqs: options.MaxNumSeqs = None,
     load_format: options.LoadFormat = "auto",
     json: options.Json = False,
@@ -78,8 +82,13 @@ def generate(
                 quantization=quantization,
                 group_size=group_size,
                 kernels=kernels,
+                kv_dtype=kv_dtype,
                 max_model_len=max_model_len,
                 num_kv_pages=num_kv_pages,
+                memory_fraction=memory_fraction,
+                page_size=page_size,
+                prefix_cache=not no_prefix_cache,
+                cache=cache,
                 max_num_seqs=min(len(prompts), _MOST_SEQS) if max_num_seqs is None else max_num_seqs,
             )
             form.check_model(llm)
@@ -92,35 +101,14 @@ def generate(
         raise typer.Exit(PROMPT_FAILED)
 
 
-def _load(
-    model: str,
-    *,
-    load_format: str,
-    dtype: str,
-    quantization: str | None,
-    group_size: int | None,
-    kernels: str,
-    max_model_len: int | None,
-    num_kv_pages: int | None,
-    max_num_seqs: int,
-) -> "LLM":
+def _load(model: str, **settings: Any) -> "LLM":
+    """The model with the given arguments of ``LLM``, which checks them."""
     # These import jax, which takes a second that --help need not.
     from jaxinfer.kernel_self_test import KernelSelfTestError
     from jaxinfer.llm import LLM
 
     with ProgressBar("Compiling") as bar, ended_by(KernelSelfTestError, DEVICE_FAILED):
-        return LLM(
-            model,
-            load_format=cast("LoadFormat", load_format),  # it is checked there
-            dtype=dtype,
-            quantization=quantization,
-            group_size=group_size,
-            kernels=kernels,
-            max_model_len=max_model_len,
-            num_kv_pages=num_kv_pages,
-            max_num_seqs=max_num_seqs,
-            progress=bar.update,
-        )
+        return LLM(model, progress=bar.update, **settings)
 
 
 def _single_request(prompts: list[UserPrompt], form: PromptForm) -> "Prompt | None":

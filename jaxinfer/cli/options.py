@@ -91,6 +91,10 @@ Kernels = Annotated[
         rich_help_panel=_ENGINE,
     ),
 ]
+KvDtype = Annotated[
+    str,
+    typer.Option(help="int8, or auto: the KV cache has the dtype of --dtype.", rich_help_panel=_ENGINE),
+]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(help="The longest prompt and output together, in tokens.", rich_help_panel=_ENGINE),
@@ -98,6 +102,26 @@ MaxModelLen = Annotated[
 NumKvPages = Annotated[
     int | None,
     typer.Option(help="Pages of the KV cache. Without it: what the memory allows.", rich_help_panel=_ENGINE),
+]
+MemoryFraction = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the memory for weights and KV cache. Without it: 0.9 of a GPU's, and on a CPU 1 GiB of cache.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+PageSize = Annotated[int, typer.Option(help="Tokens of one KV page.", rich_help_panel=_ENGINE)]
+NoPrefixCache = Annotated[
+    bool,
+    typer.Option("--no-prefix-cache", help="Compute equal beginnings of prompts again.", rich_help_panel=_ENGINE),
+]
+Cache = Annotated[
+    str,
+    typer.Option(
+        help="paged, or contiguous: each prompt reserves room for the longest one, as engines did before paging. "
+        "For comparison only.",
+        rich_help_panel=_ENGINE,
+    ),
 ]
 MaxNumSeqs = Annotated[
     int | None,

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from jaxinfer.cli.exits import print_error
 from jaxinfer.cli.progress import ProgressBar
@@ -40,6 +40,7 @@ class Result:
                 "token_ids": completion.token_ids if completion else [],
                 "finish_reason": completion.finish_reason if completion else "error",
                 "metrics": _metrics(self.output.metrics) if self.output and self.output.metrics else None,
+                "usage": asdict(self.output.usage) if self.output and self.output.usage else None,
                 "error": self.error,
             }
         )
@@ -75,6 +76,8 @@ class Totals:
     num_prompts: int = 0
     num_failed: int = 0
     num_output_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
 
 
 class OrderedResults:
@@ -100,6 +103,9 @@ class OrderedResults:
         self.totals.num_prompts += 1
         self.totals.num_failed += result.error is not None
         self.totals.num_output_tokens += result.num_tokens
+        if result.output and result.output.usage and result.output.metrics:
+            self.totals.num_cached_tokens += result.output.usage.cached_tokens
+            self.totals.num_preemptions += result.output.metrics.num_preemptions
         self._bar.update(self.totals.num_prompts, self._num_prompts)
         self._waiting[position] = result
         if self._num_written in self._waiting:
@@ -130,9 +136,11 @@ def print_speed(output: RequestOutput) -> None:
 def print_totals(totals: Totals, seconds: float) -> None:
     """How fast all prompts were answered, on stderr."""
     tokens = totals.num_output_tokens
+    cached = f"; {totals.num_cached_tokens} prompt tokens were cached" if totals.num_cached_tokens else ""
+    preempted = f"; {totals.num_preemptions} preemptions, for the KV cache was full" if totals.num_preemptions else ""
     print(
         f"{totals.num_prompts} prompts, {totals.num_failed} failed; "
-        f"{tokens} output tokens in {seconds:.2f} s, {tokens / seconds:.1f} per second",
+        f"{tokens} output tokens in {seconds:.2f} s, {tokens / seconds:.1f} per second{cached}{preempted}",
         file=sys.stderr,
     )
 

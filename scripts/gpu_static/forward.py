@@ -73,6 +73,7 @@ class Step:
             max_chunk_tokens=max(self.num_chunk_tokens, EngineConfig.block_q),
             page_size=_PAGE_SIZE,
             num_kv_pages=_NUM_KV_PAGES,
+            windows=self.config.group_windows,
         )
         forward, arguments = self.programs(limits).forward_call(self.num_rows, self.num_chunk_tokens)
         return compile_for(target, forward, *arguments).report
@@ -88,7 +89,7 @@ class Step:
         return jax.eval_shape(
             lambda: kv_cache.allocate(
                 self.config,
-                num_pages=_NUM_KV_PAGES,
+                num_pages=(_NUM_KV_PAGES,),
                 page_size=_PAGE_SIZE,
                 max_num_seqs=_MAX_NUM_SEQS,
                 dtype=_DTYPE,

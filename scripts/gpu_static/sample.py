@@ -28,8 +28,9 @@ class Sample:
 
     def compile(self, target: GpuTarget) -> ProgramReport:
         """What comes out for ``target``."""
-        limits = EngineConfig(max_model_len=8192, max_num_seqs=_NUM_ROWS, num_kv_pages=1)
         model = Step(model="mistral-7b-v0.1", kernels="pallas", num_layers=1)  # of which only the vocabulary counts
+        windows = model.config.group_windows
+        limits = EngineConfig(max_model_len=8192, max_num_seqs=_NUM_ROWS, num_kv_pages=1, windows=windows)
         sample, arguments = model.programs(limits).sample_call(self.draw, _NUM_ROWS)
         return compile_for(target, sample, *arguments).report
 

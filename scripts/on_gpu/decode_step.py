@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 
+from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig
 from jaxinfer.engine import Engine
 from jaxinfer.runner import ModelRunner
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.scheduler import Batch
 from scripts.on_gpu.peaks import Peaks
 from scripts.on_gpu.settings import Settings
 

@@ -67,7 +67,7 @@ def rows(settings: Settings, weight_format: str) -> Iterator[Row]:
     peaks = peaks_of_this_device(settings)
     model = Model.random(weight_format, settings)
     served = 2 if settings.tiny else _SERVED_ROWS
-    limits = {num_rows: _limits(num_rows, settings) for num_rows in ((2,) if settings.tiny else _ROWS)}
+    limits = {num_rows: _limits(num_rows, model.decoder.config.group_windows, settings) for num_rows in ((2,) if settings.tiny else _ROWS)}
     chunks = {num_rows: limits[num_rows].max_chunk_tokens if num_rows == served else 0 for num_rows in limits}
     with ThreadPoolExecutor(len(limits)) as pool:
         compiling = {b: pool.submit(_compiled, model.decoder, limits[b], chunks[b]) for b in limits}
@@ -106,16 +106,18 @@ def _unfit(table: str, values: dict[str, object], error: Exception) -> Row:
     return Row(table, values | {"note": "does not fit" if fits_not else reason(error)}, is_fault=not fits_not)
 
 
-def _limits(num_rows: int, settings: Settings) -> EngineConfig:
+def _limits(num_rows: int, windows: tuple[int | None, ...], settings: Settings) -> EngineConfig:
     """Room for the longest prompt and output of every row."""
     longest = 64 if settings.tiny else LONGEST_PROMPT + LONGEST_OUTPUT
     config = EngineConfig(
+        windows=windows,
+        prefix_cache=False,  # what is timed is to be computed, for prompts that are alike too
         max_model_len=longest,
         max_num_seqs=num_rows,
         max_chunk_tokens=32 if settings.tiny else 512,
         num_kv_pages=1,
     )
-    return replace(config, num_kv_pages=num_rows * config.max_pages_per_seq)
+    return replace(config, num_kv_pages=num_rows * config.table_widths[0])
 
 
 def _compiled(decoder: Decoder, config: EngineConfig, chunk: int) -> Programs:
@@ -138,7 +140,7 @@ def _runner(decoder: Decoder, config: EngineConfig, programs: Programs) -> Model
 def _cache(model: ModelConfig, config: EngineConfig) -> kv_cache.KVCache:
     return kv_cache.allocate(
         model,
-        num_pages=config.num_kv_pages,
+        num_pages=config.group_pages,
         page_size=config.page_size,
         max_num_seqs=config.max_num_seqs,
         dtype=_DTYPE,

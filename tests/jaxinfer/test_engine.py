@@ -8,9 +8,9 @@ import signal
 import numpy as np
 import pytest
 
+from jaxinfer.batch import Batch
 from jaxinfer.engine import Engine
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.scheduler import Batch
 from tests.engines import finish, greedy, run_alone
 from tests.fakes import VOCAB_SIZE, FakeStep, expected_tokens, fake_engine
 
@@ -18,7 +18,7 @@ from tests.fakes import VOCAB_SIZE, FakeStep, expected_tokens, fake_engine
 def assert_idle(engine: Engine, num_pages: int = 32) -> None:
     """Nothing runs, waits or holds a page."""
     assert not engine.has_unfinished
-    assert engine.scheduler.num_free_pages == num_pages
+    assert engine.scheduler.num_free_pages == (num_pages,)
 
 
 def test_a_request_gets_its_tokens() -> None:

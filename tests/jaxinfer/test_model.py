@@ -12,9 +12,9 @@ import pytest
 
 from checkpoints.quantization import quantized
 from jaxinfer import kv_cache
+from jaxinfer.batch import Batch
 from jaxinfer.config import ModelConfig, Quantization
 from jaxinfer.model import Decoder
-from jaxinfer.scheduler import Batch
 from jaxinfer.step_inputs import StepLayout
 from jaxinfer.weights import weight_shapes
 from pallas_kernels.paged_attention import Implementation

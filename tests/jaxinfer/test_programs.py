@@ -30,7 +30,7 @@ MODEL = ModelConfig(
 )
 """Large enough for its weights and its cache to stand out among what a step computes."""
 
-LIMITS = EngineConfig(max_model_len=512, max_num_seqs=2, max_chunk_tokens=16, page_size=16, num_kv_pages=512)
+LIMITS = EngineConfig(max_model_len=512, max_num_seqs=2, max_chunk_tokens=16, page_size=16, num_kv_pages=512, windows=(None, 64))
 
 FLOAT_BYTES = 4
 KEYS_PER_TILE = 128
@@ -41,7 +41,7 @@ KEYS_PER_TILE = 128
 def cache() -> KVCache:
     return kv_cache.allocate(
         MODEL,
-        num_pages=LIMITS.num_kv_pages,
+        num_pages=LIMITS.group_pages,
         page_size=LIMITS.page_size,
         max_num_seqs=LIMITS.max_num_seqs,
         dtype=jnp.dtype(jnp.float32),

@@ -10,10 +10,11 @@ import weakref
 
 import pytest
 
+from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig
 from jaxinfer.request import Request, RequestStatus
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.scheduler import Batch, Scheduler
+from jaxinfer.scheduler import Scheduler
 
 TOKEN, STOP = 9, 7
 
@@ -66,7 +67,7 @@ def test_a_request_is_prefilled_then_decoded_one_position_at_a_time():
     assert [batch.num_chunk_tokens for batch in batches] == [8, 0, 0]
     assert request.output_token_ids == [11, 12, 13]
     assert (request.status, request.finish_reason) == (RequestStatus.FINISHED, "length")
-    assert scheduler.num_free_pages == 32
+    assert scheduler.num_free_pages == (32,)
     assert not scheduler.has_unfinished
     assert scheduler.schedule() is None
 
@@ -171,10 +172,10 @@ def test_admission_counts_the_worst_case_of_the_running_not_what_they_hold():
     add(scheduler, "a", num_prompt=4, max_new=17)  # holds 1 page now and 5 in the end
     waiting = add(scheduler, "b", num_prompt=4, max_new=10)  # 13 positions, 4 pages
     step(scheduler)
-    assert scheduler.num_free_pages == 7
+    assert scheduler.num_free_pages == (7,)
     while scheduler.num_running == 1 and waiting.slot is None:
         step(scheduler)
-    assert scheduler.num_free_pages == 8  # only now that a has ended
+    assert scheduler.num_free_pages == (8,)  # only now that a has ended
     assert summary(step(scheduler)) == [("b", 0, 4)]
 
 
@@ -186,9 +187,9 @@ def test_two_whose_worst_cases_fill_the_pool_run_together():
     assert scheduler.num_running == 2
     for _ in range(11):
         step(scheduler)
-    assert scheduler.num_free_pages == 0
+    assert scheduler.num_free_pages == (0,)
     step(scheduler)
-    assert scheduler.num_free_pages == 8
+    assert scheduler.num_free_pages == (8,)
 
 
 def test_pages_are_taken_only_when_a_token_needs_one():
@@ -197,7 +198,7 @@ def test_pages_are_taken_only_when_a_token_needs_one():
     held = []
     for _ in range(6):
         step(scheduler)
-        held.append(len(request.pages))
+        held.append(len(request.page_tables[0].pages))
     assert held == [1, 1, 2, 2, 2, 2]  # 3, 4, then 5 to 8 tokens in the cache
 
 
@@ -268,7 +269,7 @@ def test_a_prompt_of_exactly_the_maximal_length_is_processed_and_draws_nothing()
     assert commit(scheduler, first) == []
     assert commit(scheduler, second) == [request]
     assert (request.finish_reason, request.output_token_ids) == ("length", [])
-    assert scheduler.num_free_pages == 6
+    assert scheduler.num_free_pages == (6,)
 
 
 def test_max_tokens_zero_ends_with_the_prompt():
@@ -295,7 +296,7 @@ def test_a_stop_token_ends_and_is_kept():
     step(scheduler)
     step(scheduler, token=STOP)
     assert (request.finish_reason, request.output_token_ids) == ("stop", [TOKEN, STOP])
-    assert scheduler.num_free_pages == 32
+    assert scheduler.num_free_pages == (32,)
 
 
 def test_a_stop_token_at_the_maximal_length_is_a_stop():
@@ -358,14 +359,14 @@ def test_slot_and_pages_of_a_stop_go_to_the_next_while_the_surplus_step_runs():
     scheduler = make_scheduler(max_num_seqs=1, num_kv_pages=3)
     stopping, following = add(scheduler, "a", 4, max_new=9), add(scheduler, "b", 4, max_new=9)
     first, surplus = scheduler.schedule(), scheduler.schedule()
-    slot, pages = stopping.slot, list(stopping.pages)
+    slot, pages = stopping.slot, stopping.page_tables[:]
     commit(scheduler, first, STOP)
-    assert (stopping.slot, list(stopping.pages)) == (None, [])
+    assert (stopping.slot, stopping.page_tables[:]) == (None, [])
 
     third = scheduler.schedule()
     assert summary(third) == [("b", 0, 4)]
     assert following.slot == slot
-    assert following.pages[0] in pages
+    assert following.page_tables[0].pages[0] in pages
     assert commit(scheduler, surplus) == []
     assert commit(scheduler, third) == [following]
     assert following.output_token_ids == [TOKEN]
@@ -403,7 +404,7 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
         if launched == num_launched and num_left is None:
             num_committed = len(victim.output_token_ids)
             assert scheduler.abort("victim") is victim
-            assert scheduler.num_free_pages == 32 - len(other.pages)
+            assert scheduler.num_free_pages == (32 - len(other.page_tables[0].pages),)
             num_left = scheduler.num_running + scheduler.num_waiting
         if (batch := scheduler.schedule()) is not None:
             in_flight.append(batch)
@@ -414,7 +415,7 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
     assert (victim.finish_reason, victim.slot, list(victim.pages)) == ("abort", None, [])
     assert len(victim.output_token_ids) == num_committed
     assert (other.finish_reason, other.output_token_ids) == ("length", [TOKEN] * 7)
-    assert scheduler.num_free_pages == 32
+    assert scheduler.num_free_pages == (32,)
 
 
 def test_a_new_request_with_the_id_of_an_aborted_one_gets_none_of_its_tokens():

@@ -28,7 +28,7 @@ def idle_engine(shared_engine: Engine) -> Iterator[Engine]:
     assert not shared_engine.has_unfinished
     yield shared_engine
     assert not shared_engine.has_unfinished
-    assert shared_engine.scheduler.num_free_pages == NUM_PAGES
+    assert shared_engine.scheduler.num_free_pages == (NUM_PAGES,)
 
 
 def random_prompt(rng: random.Random, longest: int) -> list[int]:

@@ -1,0 +1,163 @@
+"""The pages of every cache group, and what each request holds of them.
+
+A group has pages of its own, and each request a table per group. In a group with a window the table slides: pages whose
+positions no later token can see are released before the next step takes pages, so a request holds a fixed number of
+them. Steps that were launched before still read such a page; its next holder writes it in a later step, and the device
+runs steps in order.
+
+A full page is made known by the hash of its prefix as soon as its tokens are known and the steps that write them are
+scheduled. Whoever shares it reads it in the same step at the earliest, and there each layer writes before it reads.
+"""
+
+from collections.abc import Iterable
+from operator import le
+
+from jaxinfer.config import EngineConfig
+from jaxinfer.page_allocator import PageAllocator
+from jaxinfer.page_hashes import next_hash, root_hash
+from jaxinfer.request import PageTable, Request
+
+
+class KVPages:
+    """Hands pages to requests, group by group, and takes them back."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._page_size, self._widths = config.page_size, config.table_widths
+        self._sizes = config.group_pages
+        self._allocators = [PageAllocator(num_pages) for num_pages in self._sizes]
+        is_paged = config.cache == "paged"
+        self._windows = config.windows if is_paged else (None,) * len(config.windows)
+        self._shares_prefixes = config.prefix_cache and is_paged
+
+    @property
+    def num_free(self) -> tuple[int, ...]:
+        """For each group the pages that no request holds, those that are only remembered included."""
+        return tuple(allocator.num_free for allocator in self._allocators)
+
+    @property
+    def num_evicted(self) -> int:
+        """Known pages of all groups whose memory was needed."""
+        return sum(allocator.num_evicted for allocator in self._allocators)
+
+    def peak(self, num_tokens: int) -> tuple[int, ...]:
+        """For each group the most pages that a request holds on its way to ``num_tokens`` tokens."""
+        num_pages = self._num_pages(num_tokens)
+        return tuple(min(num_pages, width) for width in self._widths)
+
+    def find_prefix(self, request: Request) -> int:
+        """The longest prefix of the known tokens, in pages, of which every group still has what later tokens see.
+
+        At least one token is left to compute, since the next one is drawn from its logits.
+        """
+        if not self._shares_prefixes:
+            return 0
+        return self._longest_hit(self._hashes(request, (request.num_known_tokens - 1) // self._page_size))
+
+    def has_room(
+        self, request: Request, num_tokens: int, num_prefix_pages: int, running: Iterable[tuple[Request, int]]
+    ) -> bool:
+        """Whether a request and all running ones can grow as far as asked, with nothing preempted.
+
+        Args:
+            request: one that holds nothing.
+            num_tokens: how far it is to come.
+            num_prefix_pages: as ``find_prefix`` says.
+            running: the requests that hold pages, and how far each is to come.
+        """
+        needed = list(self.peak(num_tokens))
+        available = list(self.num_free)
+        for group, (window, allocator) in enumerate(zip(self._windows, self._allocators, strict=True)):
+            if window is None:  # what others hold takes no free page
+                needed[group] -= sum(not allocator.is_free(key) for key in request.page_hashes[:num_prefix_pages])
+            else:  # tables that slide stop sharing, so each is counted whole
+                available[group] = self._sizes[group]
+        for other, end in running:
+            for group, num_pages in enumerate(self.peak(end)):
+                held = len(other.page_tables[group].pages) if self._windows[group] is None else 0
+                needed[group] += max(0, num_pages - held)
+        return all(map(le, needed, available))
+
+    def open(self, request: Request, num_prefix_pages: int) -> None:
+        """Give an admitted request its tables, with the pages of its cached prefix in them."""
+        for window, allocator in zip(self._windows, self._allocators, strict=True):
+            table = PageTable(first_page=self._first_page(num_prefix_pages * self._page_size, window))
+            table.pages.extend(map(allocator.share, request.page_hashes[table.first_page : num_prefix_pages]))
+            request.page_tables.append(table)
+        request.num_registered_pages = num_prefix_pages
+
+    def slide(self, request: Request) -> None:
+        """Release the pages that no token behind the scheduled ones can see."""
+        for table, window, allocator in zip(request.page_tables, self._windows, self._allocators, strict=True):
+            num_left = self._first_page(request.num_scheduled_tokens, window) - table.first_page
+            if num_left > 0:
+                for page in table.pages[:num_left]:
+                    allocator.release(page)
+                del table.pages[:num_left]
+                table.first_page += num_left
+
+    def longest_end(self, request: Request) -> int:
+        """How many tokens of the request its pages and all free ones hold."""
+        return self._page_size * min(
+            table.end + allocator.num_free
+            for table, allocator in zip(request.page_tables, self._allocators, strict=True)
+        )
+
+    def extend(self, request: Request, num_tokens: int) -> None:
+        """Take the pages that the request needs to hold ``num_tokens`` tokens; ``longest_end`` says whether it can."""
+        num_pages = self._num_pages(num_tokens)
+        for table, allocator in zip(request.page_tables, self._allocators, strict=True):
+            while table.end < num_pages:
+                table.pages.append(allocator.allocate())
+
+    def register(self, request: Request) -> None:
+        """Let others share the request's pages that are full of scheduled and known tokens."""
+        num_full = min(request.num_scheduled_tokens, request.num_known_tokens) // self._page_size
+        if num_full <= request.num_registered_pages or not self._shares_prefixes or not request.page_tables:
+            return
+        hashes = self._hashes(request, num_full)
+        for table, allocator in zip(request.page_tables, self._allocators, strict=True):
+            for number in range(max(request.num_registered_pages, table.first_page), num_full):
+                allocator.register(table.pages[number - table.first_page], hashes[number])
+        request.num_registered_pages = num_full
+
+    def close(self, request: Request) -> None:
+        """Take back all that the request holds. What is known of it stays known until the memory is needed."""
+        for table, allocator in zip(request.page_tables, self._allocators, strict=False):
+            for page in reversed(table.pages):  # the end of a prefix is of no use once its beginning is gone
+                allocator.release(page)
+        request.page_tables.clear()
+        request.num_registered_pages = 0
+
+    def forget(self) -> None:
+        """Share no page that is known now: for when steps failed that were to write them."""
+        for allocator in self._allocators:
+            allocator.forget()
+
+    def _longest_hit(self, hashes: list[bytes]) -> int:
+        """Of the lengths in pages for which each group knows every page that a later token sees, the longest."""
+        longest, runs = 0, [0] * len(self._allocators)  # known pages in a row, up to the one looked at
+        for number, key in enumerate(hashes, start=1):
+            missing = False
+            for group, (window, allocator) in enumerate(zip(self._windows, self._allocators, strict=True)):
+                runs[group] = runs[group] + 1 if allocator.knows(key) else 0
+                missing |= runs[group] < number - self._first_page(number * self._page_size, window)
+                if window is None and runs[group] < number:
+                    return longest
+            if not missing:
+                longest = number
+        return longest
+
+    def _hashes(self, request: Request, num_pages: int) -> list[bytes]:
+        hashes, size = request.page_hashes, self._page_size
+        while len(hashes) < num_pages:
+            previous = hashes[-1] if hashes else root_hash(request.cache_identity)
+            start = len(hashes) * size
+            hashes.append(next_hash(previous, request.token_ids(start, start + size)))
+        return hashes[:num_pages]
+
+    def _first_page(self, position: int, window: int | None) -> int:
+        """The first page that holds a key which the token at ``position`` or a later one sees."""
+        return 0 if window is None else max(0, position - window + 1) // self._page_size
+
+    def _num_pages(self, num_tokens: int) -> int:
+        return -(-num_tokens // self._page_size)
