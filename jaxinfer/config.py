@@ -202,6 +202,11 @@ class EngineConfig:
             )
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise ValueError(f"seed is {self.seed!r}; it must be a whole number")
+        if not self.windows:
+            raise ValueError("windows is empty; there must be a cache group")
+        for window in self.windows:
+            if window is not None:
+                _require_positive_int("windows[...]", window)
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache is {self.prefix_cache!r}; it must be True or False")
         if self.cache not in get_args(CacheMode):

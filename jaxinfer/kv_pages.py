@@ -27,6 +27,7 @@ class KVPages:
         self._allocators = [PageAllocator(num_pages) for num_pages in self._sizes]
         is_paged = config.cache == "paged"
         self._windows = config.windows if is_paged else (None,) * len(config.windows)
+        self._slides = any(window is not None for window in self._windows)
         self._shares_prefixes = config.prefix_cache and is_paged
 
     @property
@@ -83,10 +84,15 @@ class KVPages:
             table = PageTable(first_page=self._first_page(num_prefix_pages * self._page_size, window))
             table.pages.extend(map(allocator.share, request.page_hashes[table.first_page : num_prefix_pages]))
             request.page_tables.append(table)
-        request.num_registered_pages = num_prefix_pages
+        request.num_pages = request.num_registered_pages = num_prefix_pages
 
-    def slide(self, request: Request) -> None:
-        """Release the pages that no token behind the scheduled ones can see."""
+    def slide(self, requests: Iterable[Request]) -> None:
+        """Release the pages that no token behind the scheduled ones of their request can see."""
+        if self._slides:
+            for request in requests:
+                self._slide(request)
+
+    def _slide(self, request: Request) -> None:
         for table, window, allocator in zip(request.page_tables, self._windows, self._allocators, strict=True):
             num_left = self._first_page(request.num_scheduled_tokens, window) - table.first_page
             if num_left > 0:
@@ -97,17 +103,15 @@ class KVPages:
 
     def longest_end(self, request: Request) -> int:
         """How many tokens of the request its pages and all free ones hold."""
-        return self._page_size * min(
-            table.end + allocator.num_free
-            for table, allocator in zip(request.page_tables, self._allocators, strict=True)
-        )
+        return self._page_size * (request.num_pages + min(self.num_free))
 
     def extend(self, request: Request, num_tokens: int) -> None:
         """Take the pages that the request needs to hold ``num_tokens`` tokens; ``longest_end`` says whether it can."""
-        num_pages = self._num_pages(num_tokens)
-        for table, allocator in zip(request.page_tables, self._allocators, strict=True):
-            while table.end < num_pages:
-                table.pages.append(allocator.allocate())
+        num_new = self._num_pages(num_tokens) - request.num_pages
+        if num_new > 0:
+            for table, allocator in zip(request.page_tables, self._allocators, strict=True):
+                table.pages.extend(allocator.allocate() for _ in range(num_new))
+            request.num_pages += num_new
 
     def register(self, request: Request) -> None:
         """Let others share the request's pages that are full of scheduled and known tokens."""
@@ -126,7 +130,7 @@ class KVPages:
             for page in reversed(table.pages):  # the end of a prefix is of no use once its beginning is gone
                 allocator.release(page)
         request.page_tables.clear()
-        request.num_registered_pages = 0
+        request.num_pages = request.num_registered_pages = 0
 
     def forget(self) -> None:
         """Share no page that is known now: for when steps failed that were to write them."""

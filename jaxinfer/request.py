@@ -37,11 +37,6 @@ class PageTable:
     first_page: int = 0
     pages: array[int] = field(default_factory=partial(array, "i"))
 
-    @property
-    def end(self) -> int:
-        """Pages of the sequence up to the end of the table."""
-        return self.first_page + len(self.pages)
-
 
 @dataclass(eq=False)  # two requests are never the same one, and rows of a batch are looked up by identity
 class Request:
@@ -59,6 +54,7 @@ class Request:
         finish_reason: why it ended; None while it has not.
         slot: its place among the running, in [0, max_num_seqs); None while it does not run.
         page_tables: the KV pages it holds, for each cache group; empty while it does not run.
+        num_pages: pages of its sequence up to the end of the tables, which is the same in all of them.
         output_token_ids: the drawn tokens that the host has read, a stop token included.
         num_prefill_tokens: tokens that it reads as a prompt since it was admitted last: after a preemption, those that
             it drew before as well.
@@ -82,6 +78,7 @@ class Request:
     finish_reason: FinishReason | None = None
     slot: int | None = None
     page_tables: list[PageTable] = field(default_factory=list)
+    num_pages: int = 0
     output_token_ids: list[int] = field(default_factory=list)
     num_prefill_tokens: int = 0
     num_scheduled_tokens: int = 0

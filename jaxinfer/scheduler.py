@@ -61,6 +61,7 @@ class Scheduler:
         # Both in order of arrival, and all that run arrived before all that wait.
         self._waiting: OrderedDict[str, Request] = OrderedDict()  # a plain dict is slow to pop from the front
         self._running: dict[str, Request] = {}
+        self._without_room: Request | None = None
         self.counters = Counters()
 
     @property
@@ -115,8 +116,7 @@ class Scheduler:
 
     def schedule(self) -> Batch | None:
         """The next step's work, taken as launched; None if nothing can run before a commit or an arrival."""
-        for request in self._running.values():  # before any page is taken, so that none is preempted for lack of these
-            self._pages.slide(request)
+        self._pages.slide(self._running.values())  # before any is taken, so that none is preempted for lack of these
         decode_rows, pieces, budget = [], [], self._config.max_chunk_tokens
         for request in list(self._running.values()):
             if request.slot is None:  # preempted for one before it
@@ -199,12 +199,16 @@ class Scheduler:
         if not self._waiting or not self._free_slots:
             return None
         head = next(iter(self._waiting.values()))
+        # For one there was no room, and no running request gave any back since; to count again would cost each step.
+        if head is self._without_room:
+            return None
         if head.num_pending_samples > 0:  # preempted a moment ago: the tokens that it is to go on from are in flight
             return None
         num_prefix_pages = self._pages.find_prefix(head)
         ahead = self._config.page_size * _GROWTH_PER_PREEMPTION**head.num_preemptions
         running = ((request, self._goal(request, ahead)) for request in self._running.values())
         if not self._pages.has_room(head, self._goal(head, ahead), num_prefix_pages, running):
+            self._without_room = head
             return None
         self._admit(head, num_prefix_pages)
         return head
@@ -256,15 +260,19 @@ class Scheduler:
         self._free_slots.append(request.slot)
         request.slot = None
         self._pages.close(request)
+        self._without_room = None
 
     def _schedule_decode(self, request: Request) -> ScheduledRow | None:
         """The row of its next token; None if it had to be preempted."""
-        end = request.num_scheduled_tokens + 1
-        if self._make_room(request, end) < end:
-            self._preempt(request)
-            return None
-        row = ScheduledRow(request, request.num_scheduled_tokens, None, True, request.num_scheduled_samples)
-        self._record(row)
+        start = request.num_scheduled_tokens
+        if start == request.num_pages * self._config.page_size:  # its pages are full
+            if self._make_room(request, start + 1) <= start:
+                self._preempt(request)
+                return None
+            self._pages.extend(request, start + 1)
+        row = ScheduledRow(request, start, None, True, request.num_scheduled_samples)
+        request.num_scheduled_tokens += 1
+        request.num_scheduled_samples += 1
         return row
 
     def _schedule_piece(self, request: Request, budget: int) -> ScheduledRow | None:
@@ -277,7 +285,10 @@ class Scheduler:
             return None
         samples = end == request.num_prefill_tokens and request.max_new_tokens > 0
         row = ScheduledRow(request, start, request.token_ids(start, end), samples, request.num_scheduled_samples)
-        self._record(row)
+        request.num_scheduled_tokens = end
+        request.num_scheduled_samples += samples
+        self._pages.extend(request, end)
+        self._pages.register(request)
         return row
 
     def _make_room(self, request: Request, num_tokens: int) -> int:
@@ -288,14 +299,6 @@ class Scheduler:
                 break
             self._preempt(latest)
         return reach
-
-    def _record(self, row: ScheduledRow) -> None:
-        """Count the row as launched and take the pages that its tokens need."""
-        request = row.request
-        request.num_scheduled_tokens += row.num_tokens
-        request.num_scheduled_samples += row.samples
-        self._pages.extend(request, request.num_scheduled_tokens)
-        self._pages.register(request)
 
     def _commit_token(self, request: Request, token_id: int) -> None:
         request.output_token_ids.append(token_id)
