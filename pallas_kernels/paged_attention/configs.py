@@ -124,7 +124,7 @@ def _for_decode(problem: Problem, device: Device) -> Config:
     """Enough shares to keep every multiprocessor busy twice over: the programs of a small batch are few and short."""
     programs = problem.num_blocks * problem.num_kv_heads
     if problem.dtype == "float32":
-        keys, warps, stages = 16, 8 if problem.has_int8_pages else 4, 2
+        keys, warps, stages = 16, 8 if problem.has_int8_pages else 4, _float32_stages(problem)
     elif problem.has_int8_pages or problem.head_dim > _NARROW_HEAD:
         keys, warps, stages = 32, 4, 3
     else:
@@ -157,8 +157,13 @@ def _for_chunk(problem: Problem, device: Device) -> Config:
         num_splits=max(1, min(_MAX_SPLITS, device.num_cores // programs)),
         combine="second_kernel",
         num_warps=4 if rows == 16 and problem.dtype != "float32" else 8,
-        num_stages=2,
+        num_stages=_float32_stages(problem) if problem.dtype == "float32" else 2,
     )
+
+
+def _float32_stages(problem: Problem) -> int:
+    """One where wide heads are converted on their way: with a second under way the registers spill."""
+    return 1 if problem.has_int8_pages and problem.head_dim > _NARROW_HEAD else 2
 
 
 def _power_of_two(rows: int) -> int:

@@ -45,7 +45,8 @@ def quantize(x: Float[Array, "*heads D"]) -> tuple[Int8[Array, "*heads D"], Floa
     """
     x = x.astype(jnp.float32)
     scale = jnp.max(jnp.abs(x), axis=-1) / _INT8_MAX
-    steps = x / jnp.where(scale > 0, scale, 1)[..., None]
+    # Each number by itself, since XLA makes a kernel of its own of what is done to the scales alone.
+    steps = jnp.where(scale[..., None] > 0, x / scale[..., None], 0)
     return jnp.floor(steps + 0.5).astype(jnp.int8), scale
 
 

@@ -126,6 +126,8 @@ def launches() -> Iterator[Launch]:
         yield Launch(model="gemma-2-2b", block_q=block_q)
     for block_q in (1, 16):
         yield Launch(model="mistral-7b-v0.1", block_q=block_q, dtype="float32", note="for comparisons")
+    for block_q in (1, 16):
+        yield Launch(model="gemma-2-2b", block_q=block_q, dtype="float32", int8_pages=True, note="queries in float32")
     yield Launch(model="qwen3-8b", block_q=1, qk_norm=True, note="q/k norm")
     for block_q in (1, 16):
         yield Launch(model="mistral-7b-v0.1", block_q=block_q, num_pages=100_000, note="6.6 GB of pages")
