@@ -133,11 +133,11 @@ def test_an_abort_at_any_step_frees_all_and_harms_nobody(num_steps: int) -> None
     [
         ([], greedy(1), "empty prompt"),
         ([1] * 65, greedy(1), "prompt of 65 tokens and max_model_len is 64"),
-        ([1, VOCAB_SIZE], greedy(1), r"97; a token id is a whole number in \[0, 97\)"),
+        ([1, VOCAB_SIZE], greedy(1), rf"{VOCAB_SIZE}; a token id is a whole number in \[0, {VOCAB_SIZE}\)"),
         ([-1], greedy(1), r"-1; a token id"),
         ([1.5], greedy(1), r"1\.5; a token id"),
         ([True], greedy(1), r"True; a token id"),
-        ([1], greedy(1, stop_token_ids=[VOCAB_SIZE]), "stop_token_ids has 97"),
+        ([1], greedy(1, stop_token_ids=[VOCAB_SIZE]), f"stop_token_ids has {VOCAB_SIZE}"),
         ("text", greedy(1), "no tokenizer"),
         ([1], {"max_tokens": 1}, "must be a SamplingParams"),
         (None, greedy(1), "prompt is None; it must be a list of token ids"),
