@@ -65,14 +65,21 @@ class PageAllocator:
     def register(self, page: int, key: bytes) -> None:
         """Make a held page known by what it contains, which must not change any more.
 
-        Of two pages with one content the first stays the known one.
+        Of two held pages with one content the first stays the known one. One that nobody holds gives way: it would be
+        evicted before the held one, and nothing would be known of that.
 
         Raises:
             ValueError: nobody holds the page.
         """
         if page not in self._num_holders:
             raise ValueError(f"page {page} cannot be registered: it is not held")
-        if key not in self._page_of and page not in self._key_of:
+        if page in self._key_of:
+            return
+        if self.is_free(key):
+            earlier = self._page_of.pop(key)
+            del self._key_of[earlier], self._idle[earlier]
+            self._blank.append(earlier)
+        if key not in self._page_of:
             self._page_of[key], self._key_of[page] = page, key
 
     def release(self, page: int) -> None:
