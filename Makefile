@@ -40,7 +40,7 @@ $(VENV_GPU)/.installed: pyproject.toml
 	@sh scripts/make_venv.sh $(VENV_GPU) "$(PYTHON)" --editable '.[test,gpu-compile]'
 	@touch $@
 
-.PHONY: venv demo test test-all test-oldest-jax test-oldest-kernels test-gpu-compile gpu-static lint format clean help
+.PHONY: venv demo test test-all test-oldest-jax test-oldest-kernels test-gpu-compile gpu-static memory-figures lint format clean help
 
 venv: $(VENV)/.installed  ## make the environment .venv
 
@@ -71,6 +71,9 @@ test-gpu-compile: $(VENV_GPU)/.installed  ## compile for GPUs that are not there
 gpu-static: $(VENV_GPU)/.installed $(VENV_OLDEST)/.installed  ## write the tables of docs/gpu-static.md anew
 	JAX_PLATFORMS=cpu $(VENV_GPU)/bin/python -m scripts.gpu_static
 	JAX_PLATFORMS=cpu $(VENV_OLDEST)/bin/python -m scripts.gpu_static.triton_matmul
+
+memory-figures: venv  ## write the tables of docs/memory.md anew (reads ../shared/data)
+	$(BIN)/python -m scripts.memory_figures $(ARGS)
 
 lint: venv  ## check style, format and types
 	$(BIN)/ruff check

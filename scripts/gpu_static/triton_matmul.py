@@ -10,7 +10,8 @@ from jaxinfer.gpu_compile import KernelReport
 from pallas_kernels.quantized_matmul.jax_triton_gpu.launch import DEFAULT
 from scripts.gpu_static.loops import instructions_per_weight
 from scripts.gpu_static.matmul import Product
-from scripts.gpu_static.tables import PAGE, Reports, compile_everywhere, each_target, markdown_table, with_table
+from scripts.gpu_static.tables import PAGE, Reports, compile_everywhere, each_target, with_table
+from scripts.markdown import markdown_table
 
 WEIGHTS_PER_ROUND = DEFAULT.block_outputs * DEFAULT.block_inputs * DEFAULT.num_warps
 """Of one program: in a round of the loop each warp takes a piece of the inputs of all its outputs."""

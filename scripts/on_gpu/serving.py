@@ -1,8 +1,6 @@
 """Requests of real lengths through the engine's loop, all of them there from the start."""
 
-import csv
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ from jaxinfer.config import EngineConfig
 from jaxinfer.engine import Engine
 from jaxinfer.runner import ModelRunner
 from jaxinfer.sampling_params import SamplingParams
+from scripts.lengths import read_lengths
 from scripts.on_gpu.settings import Settings
 
 LONGEST_PROMPT, LONGEST_OUTPUT = 1024, 256
@@ -60,27 +59,5 @@ def serve(runner: ModelRunner, config: EngineConfig, lengths: Path, settings: Se
 def _lengths(path: Path, settings: Settings) -> list[tuple[int, int]]:
     """Tokens of prompt and output of each request, cut to what the programs take."""
     number, *longest = (4, 24, 8) if settings.tiny else (_NUM_REQUESTS, LONGEST_PROMPT, LONGEST_OUTPUT)
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            lines = [(reader.line_num, line) for line in islice(reader, number)]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no CSV file: {error}") from error
-    if not lines:
-        raise ValueError(f"{path}, line 1: there is no line of lengths")
-    lengths = [_length(line, f"{path}, line {line_num}") for line_num, line in lines]
+    lengths = read_lengths(path, number)
     return [(min(prompt, longest[0]), max(1, min(output, longest[1]))) for prompt, output in lengths]
-
-
-def _length(line: dict[str, str | None], where: str) -> tuple[int, int]:
-    """Tokens of prompt and output; an output may be empty, a prompt may not."""
-    return _count(line, "prompt_tokens", 1, where), _count(line, "output_tokens", 0, where)
-
-
-def _count(line: dict[str, str | None], column: str, least: int, where: str) -> int:
-    text = line.get(column)
-    if text is None:
-        raise ValueError(f"{where}: there is no {column}")
-    if not text.strip().isdecimal() or int(text) < least:
-        raise ValueError(f"{where}: {column} is {text!r}; it must be a whole number, {least} or more")
-    return int(text)
