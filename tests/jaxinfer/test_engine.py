@@ -12,7 +12,8 @@ from jaxinfer.batch import Batch
 from jaxinfer.engine import Engine
 from jaxinfer.sampling_params import SamplingParams
 from tests.engines import finish, greedy, run_alone
-from tests.fakes import VOCAB_SIZE, FakeStep, expected_tokens, fake_engine
+from tests.fake_runner import VOCAB_SIZE, FakeStep, expected_tokens
+from tests.fakes import fake_engine
 
 
 def assert_idle(engine: Engine, num_pages: int = 32) -> None:

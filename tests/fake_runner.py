@@ -1,0 +1,151 @@
+"""A runner whose tokens follow from what its pages hold, so that a wrong page gives another token.
+
+Its model has two layers. The first keeps of each token a digest of the token, its position and the request's identity;
+the second a digest of all that the token sees of the first; the next token is a digest of all that the last one sees of
+the second. Both layers keep their cells in the pages of every cache group, and a token sees as much of a group as the
+group's window shows. So a lost token, a stale page or one of another request changes what is drawn.
+
+As on a device, steps run in the order of their launch, and in a step each layer is written for all rows before any row
+reads it. It needs no jax, as the scheduler does not.
+"""
+
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+from jaxinfer.batch import Batch, ScheduledRow
+from jaxinfer.config import EngineConfig
+from jaxinfer.request import PageTable
+
+VOCAB_SIZE = 1009
+NUM_LAYERS = 2
+
+
+def expected_tokens(
+    prompt: Sequence[int],
+    num_tokens: int,
+    windows: Sequence[int | None] = (None,),
+    identity: Sequence[str] = (),
+) -> list[int]:
+    """What the fake model writes after ``prompt`` where nothing is paged, shared, cut up or preempted."""
+    tokens, layers = list(prompt), tuple([] for _ in range(NUM_LAYERS))
+    for position in range(len(prompt) + num_tokens - 1):
+        value = _embed(identity, position, tokens[position])
+        for cells in layers:
+            cells.append(value)
+            value = _digest(cell for window in windows for cell in (cells if window is None else cells[-window:]))
+        if position >= len(prompt) - 1:
+            tokens.append(value % VOCAB_SIZE)
+    return tokens[len(prompt) :]
+
+
+def _embed(identity: Sequence[str], position: int, token: int) -> int:
+    return _digest((*map(_text_digest, identity), position, token))
+
+
+def _text_digest(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def _digest(values: Iterable[int]) -> int:
+    return zlib.crc32(array("q", values).tobytes())
+
+
+@dataclass(frozen=True)
+class FakeStep:
+    """A launched step that computes its tokens when it is read, as a device that is far behind the host."""
+
+    batch: Batch
+    runner: "FakeRunner"
+
+    def read(self) -> list[int]:
+        return self.runner.run_until(self)
+
+
+@dataclass(frozen=True)
+class _LaunchedRow:
+    """A row as it was at its launch: the request's slot and tables change later."""
+
+    row: ScheduledRow
+    slot: int
+    tables: list[PageTable]
+
+    @property
+    def end(self) -> int:
+        return self.row.start + self.row.num_tokens
+
+
+class FakeRunner:
+    """Steps are packed when launched and run in order, as late as they can."""
+
+    vocab_size = VOCAB_SIZE
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._layers = [
+            [[0] * (config.page_size * (1 + num_pages)) for num_pages in config.group_pages] for _ in range(NUM_LAYERS)
+        ]
+        self._last_tokens = [0] * config.max_num_seqs
+        self._launched: deque[tuple[FakeStep, list[_LaunchedRow]]] = deque()
+        self.batches: list[Batch] = []
+
+    def launch(self, batch: Batch) -> FakeStep:
+        step = FakeStep(batch, self)
+        rows = []
+        for row in batch.rows:
+            assert row.request.slot is not None
+            rows.append(_LaunchedRow(row, row.request.slot, deepcopy(row.request.page_tables)))
+        self._launched.append((step, rows))
+        self.batches.append(batch)
+        return step
+
+    def run_until(self, wanted: FakeStep) -> list[int]:
+        while True:
+            step, rows = self._launched.popleft()
+            tokens = self._run(rows)
+            if step is wanted:
+                return tokens
+
+    def _run(self, rows: list[_LaunchedRow]) -> list[int]:
+        values = [self._embed_row(row) for row in rows]
+        for groups in self._layers:
+            for row, new in zip(rows, values, strict=True):
+                self._write(groups, row, new)
+            values = [self._read(groups, row) for row in rows]
+        tokens = [new[-1] % VOCAB_SIZE for new in values]
+        for row, token in zip(rows, tokens, strict=True):
+            if row.row.samples:
+                self._last_tokens[row.slot] = token
+        return tokens
+
+    def _embed_row(self, row: _LaunchedRow) -> list[int]:
+        token_ids = [self._last_tokens[row.slot]] if row.row.token_ids is None else row.row.token_ids
+        identity = row.row.request.cache_identity
+        return [_embed(identity, position, token) for position, token in enumerate(token_ids, start=row.row.start)]
+
+    def _write(self, groups: list[list[int]], row: _LaunchedRow, values: list[int]) -> None:
+        for cells, table in zip(groups, row.tables, strict=True):
+            places = self._places(table)
+            for position, value in enumerate(values, start=row.row.start):
+                cells[places[position]] = value
+
+    def _read(self, groups: list[list[int]], row: _LaunchedRow) -> list[int]:
+        """For each token of the row the digest of all that it sees of one layer."""
+        seen: list[list[int]] = [[] for _ in range(row.row.num_tokens)]
+        for window, cells, table in zip(self._config.windows, groups, row.tables, strict=True):
+            first = 0 if window is None else max(0, row.row.start - window + 1)
+            places = self._places(table)
+            content = [cells[places[position]] for position in range(first, row.end)]
+            for i, position in enumerate(range(row.row.start, row.end)):
+                begin = 0 if window is None else max(0, position - window + 1)
+                seen[i] += content[begin - first : position + 1 - first]
+        return [_digest(values) for values in seen]
+
+    def _places(self, table: PageTable) -> dict[int, int]:
+        """For each position in the table the cell that is its own."""
+        size = self._config.page_size
+        cells = (page * size + offset for page in table.pages for offset in range(size))
+        return dict(enumerate(cells, start=table.first_page * size))
