@@ -174,6 +174,8 @@ def _cases() -> Sequence[Case]:
         decode(model="phi-3-mini-4k", num_blocks=8, longest=2000, num_splits=4),
         decode(model="gemma-2-2b", num_blocks=8, longest=2000, num_splits=8),
         chunk(model="gemma-2-2b", num_blocks=8, longest=2000, num_splits=4),
+        decode(model="gemma-2-2b", num_blocks=8, longest=2000, num_splits=8, kv_dtype="int8"),
+        chunk(model="gemma-2-2b", num_blocks=8, longest=2000, num_splits=4, kv_dtype="int8"),
         decode(model="stories260k", num_blocks=8, longest=256, num_splits=4, dtype="float32", kv_dtype="float32"),
         decode(model="smollm2-135m", num_blocks=16, longest=2000, num_splits=8, dtype="float32", kv_dtype="float32"),
         chunk(model="smollm2-135m", num_blocks=16, longest=1000, num_splits=4, dtype="float32", kv_dtype="float32"),

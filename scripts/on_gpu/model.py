@@ -16,7 +16,7 @@ import numpy as np
 from checkpoints.quantization import num_bytes
 from checkpoints.random_weights import random_weights
 from jaxinfer import kv_cache
-from jaxinfer.config import EngineConfig, ModelConfig, Quantization
+from jaxinfer.config import EngineConfig, Quantization
 from jaxinfer.kernel_choice import choose_kernels
 from jaxinfer.model import Decoder
 from jaxinfer.programs import Programs
@@ -42,43 +42,52 @@ class Model:
     Attributes:
         decoder: with its weights.
         weight_format: of the layers' matrices, as in ``matrices.ALL_FORMATS``.
+        kv_dtype: of the cache.
         step_bytes: bytes of the weights that a decode step reads: of an embedding that is not the head too, it reads
             a row for each token, which does not count.
     """
 
     decoder: Decoder
     weight_format: str
+    kv_dtype: np.dtype
     step_bytes: int
 
     @classmethod
-    def random(cls, weight_format: str, settings: Settings) -> "Model":
-        """The 7B preset with weights of this format, or a tiny model."""
+    def random(cls, weight_format: str, kv_format: str, settings: Settings) -> "Model":
+        """The 7B preset with weights of this format and such a cache, or a tiny model."""
         config = preset(settings)
         name, _, group = weight_format.partition("/")
         quantization = None if name == "bfloat16" else Quantization.named(name, int(group) if group else None)
         weights = dict(random_weights(config, _DTYPE, 0, quantization))
         read = {name: each for name, each in weights.items() if name != "embedding" or config.tie_embeddings}
         kernels = choose_kernels("auto", config)
-        return cls(Decoder(config, weights, kernels=kernels), weight_format, num_bytes(read))
+        decoder = Decoder(config, weights, kernels=kernels)
+        return cls(decoder, weight_format, np.dtype(jnp.dtype(kv_format)), num_bytes(read))
+
+    @property
+    def formats(self) -> dict[str, object]:
+        """The first columns of its rows."""
+        return {"weights": self.weight_format, "cache": self.kv_dtype.name}
 
 
-def rows(settings: Settings, weight_format: str) -> Iterator[Row]:
+def rows(settings: Settings, weight_format: str, kv_format: str) -> Iterator[Row]:
     """A row for the decode step of each number of rows, then one for the requests."""
     peaks = peaks_of_this_device(settings)
-    model = Model.random(weight_format, settings)
+    model = Model.random(weight_format, kv_format, settings)
+    windows = model.decoder.config.group_windows
     served = 2 if settings.tiny else _SERVED_ROWS
-    limits = {num_rows: _limits(num_rows, model.decoder.config.group_windows, settings) for num_rows in ((2,) if settings.tiny else _ROWS)}
+    limits = {num_rows: _limits(num_rows, windows, settings) for num_rows in ((2,) if settings.tiny else _ROWS)}
     chunks = {num_rows: limits[num_rows].max_chunk_tokens if num_rows == served else 0 for num_rows in limits}
     with ThreadPoolExecutor(len(limits)) as pool:
-        compiling = {b: pool.submit(_compiled, model.decoder, limits[b], chunks[b]) for b in limits}
+        compiling = {b: pool.submit(_compiled, model, limits[b], chunks[b]) for b in limits}
     for i, (num_rows, config) in enumerate(limits.items()):
         if settings.seconds_left <= 0:
             yield Row.of_what_was_not_run("Decode step", len(limits) - i)
             break
-        values = {"weights": weight_format, "B": num_rows}
+        values = model.formats | {"B": num_rows}
         try:
-            runner = _runner(model.decoder, config, compiling[num_rows].result())
-            token_bytes = kv_cache.bytes_per_token(model.decoder.config, _DTYPE)
+            runner = _runner(model, config, compiling[num_rows].result())
+            token_bytes = kv_cache.bytes_per_token(model.decoder.config, model.kv_dtype)
             measured = decode_step(runner, config, model.step_bytes, token_bytes, peaks, settings)
             del runner  # the next one's cache needs the memory
             yield Row("Decode step", values | measured)
@@ -88,13 +97,13 @@ def rows(settings: Settings, weight_format: str) -> Iterator[Row]:
 
 
 def _served_row(model: Model, config: EngineConfig, compiling: Future[Programs], settings: Settings) -> Row:
-    values = {"weights": model.weight_format, "requests at a time": config.max_num_seqs}
+    values = model.formats | {"requests at a time": config.max_num_seqs}
     if settings.lengths is None or not settings.lengths.is_file():
         return Row("Requests served", values | {"note": f"there is no file of lengths at {settings.lengths}"})
     if settings.seconds_left <= 0:
         return Row.of_what_was_not_run("Requests served", 1)
     try:
-        runner = _runner(model.decoder, config, compiling.result())
+        runner = _runner(model, config, compiling.result())
         return Row("Requests served", values | serve(runner, config, settings.lengths, settings))
     except Exception as error:
         return _unfit("Requests served", values, error)
@@ -120,9 +129,9 @@ def _limits(num_rows: int, windows: tuple[int | None, ...], settings: Settings) 
     return replace(config, num_kv_pages=num_rows * config.table_widths[0])
 
 
-def _compiled(decoder: Decoder, config: EngineConfig, chunk: int) -> Programs:
+def _compiled(model: Model, config: EngineConfig, chunk: int) -> Programs:
     """The programs of ``max_num_seqs`` rows, without a chunk and with ``chunk`` tokens. No cache is allocated yet."""
-    programs = Programs(decoder, config, jax.eval_shape(partial(_cache, decoder.config, config)))
+    programs = Programs(model.decoder, config, jax.eval_shape(partial(_cache, model, config)))
     programs.rows, programs.chunks = (config.max_num_seqs,), tuple(dict.fromkeys((0, chunk)))
     programs.layouts = {(b, c): programs.layouts[b, c] for b in programs.rows for c in programs.chunks}
     for _ in programs.compile():
@@ -130,18 +139,18 @@ def _compiled(decoder: Decoder, config: EngineConfig, chunk: int) -> Programs:
     return programs
 
 
-def _runner(decoder: Decoder, config: EngineConfig, programs: Programs) -> ModelRunner:
+def _runner(model: Model, config: EngineConfig, programs: Programs) -> ModelRunner:
     """With a cache of its own. Its memory is free again once the runner is."""
-    runner = ModelRunner(decoder, config, kv_dtype=_DTYPE)
+    runner = ModelRunner(model.decoder, config, kv_dtype=model.kv_dtype)
     runner.programs = programs
     return runner
 
 
-def _cache(model: ModelConfig, config: EngineConfig) -> kv_cache.KVCache:
+def _cache(model: Model, config: EngineConfig) -> kv_cache.KVCache:
     return kv_cache.allocate(
-        model,
+        model.decoder.config,
         num_pages=config.group_pages,
         page_size=config.page_size,
         max_num_seqs=config.max_num_seqs,
-        dtype=_DTYPE,
+        dtype=model.kv_dtype,
     )

@@ -17,16 +17,19 @@ from scripts.on_gpu.settings import Settings
 
 _TABLE = "Self-test of an engine (it should take about a second)"
 _DTYPE = np.dtype(jnp.bfloat16)
+_INT8 = np.dtype(jnp.int8)
 _QUANTIZATIONS = {"bfloat16": None, "int4": Quantization.named("int4", None)}
+_FORMATS = (("bfloat16", _DTYPE), ("int4", _DTYPE), ("int4", _INT8))
+"""Of the weights, and of the cache."""
 
 
 def rows(settings: Settings) -> Iterator[Row]:
-    """A row for each format of weights."""
+    """A row for each format of weights and cache."""
     peaks_of_this_device(settings)
     model = preset(settings)
     jax.block_until_ready(jnp.zeros(1) + 1)  # that the device starts is not the test's time
-    formats = ("int4",) if settings.tiny else tuple(_QUANTIZATIONS)
-    for i, name in enumerate(formats):
+    formats = _FORMATS[-1:] if settings.tiny else _FORMATS
+    for i, (name, kv_dtype) in enumerate(formats):
         if settings.seconds_left <= 0:
             yield Row.of_what_was_not_run(_TABLE, len(formats) - i)
             return
@@ -34,11 +37,11 @@ def rows(settings: Settings) -> Iterator[Row]:
         try:
             # On a CPU None would be no kernel at all.
             kernels: Implementation | None = "pallas" if settings.tiny else None
-            check_kernels(model, _limits(model, settings), _DTYPE, _QUANTIZATIONS[name], kernels)
+            check_kernels(model, _limits(model, settings), _DTYPE, _QUANTIZATIONS[name], kernels, kv_dtype)
         except KernelSelfTestError as error:
             fault = str(error)
-        values = {"weights": name, "s": time.perf_counter() - begin, "ok": fault is None, "fault": fault}
-        yield Row(_TABLE, values, is_fault=fault is not None)
+        values = {"weights": name, "cache": kv_dtype.name, "s": time.perf_counter() - begin}
+        yield Row(_TABLE, values | {"ok": fault is None, "fault": fault}, is_fault=fault is not None)
 
 
 def _limits(model: ModelConfig, settings: Settings) -> EngineConfig:

@@ -14,8 +14,10 @@ from scripts.on_gpu.run_part import run_part
 from scripts.on_gpu.settings import Settings
 from scripts.on_gpu.signals import Stop
 
-ONE_FORMAT = [part for part in PARTS if part.name not in ("model.bfloat16", "model.int8")]
-"""The others differ from the one that is left in the drawing of weights alone, which has tests of its own."""
+ONE_FORMAT = [part for part in PARTS if part.name not in ("model.bfloat16", "model.int4", "model.int8")]
+"""The others differ from the one that is left in the drawing of weights, which has tests of its own, and in the plainer
+cache.
+"""
 
 
 def fake(name: str, seconds: float = 30, *arguments: str) -> Part:

@@ -4,6 +4,7 @@ and what a wrong one computes is made from what they do.
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from pallas_kernels.paged_attention import LayerCache, decode_attention, paged_attention
 from pallas_kernels.quantized_matmul import Int4Weight, matmul
 from scripts.on_gpu import attention_correctness, product_correctness
+from scripts.on_gpu.keys import random_key
 from scripts.on_gpu.product_reference import row_error
 from scripts.on_gpu.products import products_of
 from scripts.on_gpu.result import PartResult
@@ -50,6 +52,23 @@ def test_faults_of_attention_are_found(monkeypatch: pytest.MonkeyPatch):
 
 def is_last_split(config) -> bool:
     return config is not None and config.combine == "last_split"
+
+
+def test_int8_pages_are_compared_with_what_they_hold(monkeypatch: pytest.MonkeyPatch):
+    """One launch leaves a key's scale for its value; the others are right."""
+
+    def decode(*arguments, implementation, config, **options):
+        attended, cache, arrivals = decode_attention(*arguments, implementation="xla", **options)
+        scales = jnp.roll(cache.scales, 1, axis=2) if is_last_split(config) else cache.scales
+        return attended, LayerCache(cache.pages, scales), arrivals
+
+    monkeypatch.setattr(attention_correctness, "decode_attention", decode)
+    case = attention_correctness.Case(
+        model="stories260k", block_q=1, num_blocks=2, longest=40, num_splits=2, kv_dtype="int8"
+    )
+    errors = jax.jit(case.measure)(random_key(0))
+    limit = attention_correctness.LIMITS["bfloat16"]
+    assert {name for name, error in errors.items() if error > limit} == {"last_split"}
 
 
 def test_what_a_product_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch):

@@ -129,7 +129,7 @@ def test_drawn_matrices_have_the_scale_that_keeps_a_products(weight_format: str)
 
 
 def test_bytes_of_a_decode_step(monkeypatch: pytest.MonkeyPatch):
-    model = Model.random("bfloat16", TINY)
+    model = Model.random("bfloat16", "bfloat16", TINY)
     shapes = weight_shapes(model.decoder.config)
     assert model.step_bytes == 2 * sum(map(np.prod, shapes.values()))  # the embedding is the head too
     monkeypatch.setattr(decode_step, "_decoding", lambda runner, config, context: (FakeEngine(), None))

@@ -33,7 +33,7 @@ def test_a_file_without_lengths_is_a_fault(
     monkeypatch.chdir(tmp_path)
     path.write_text(text)
     monkeypatch.setattr(model, "_runner", lambda *arguments: None)
-    some_model = SimpleNamespace(decoder=None, weight_format="int8")
+    some_model = SimpleNamespace(formats={})
     row = model._served_row(some_model, CONFIG, done_future(), Settings(seconds=60, lengths=path))
     assert row.is_fault
     assert f"lengths.csv, line {line}: " in row.values["note"] and said in row.values["note"]
