@@ -25,12 +25,13 @@ _PAGE_SIZE, _NUM_KV_PAGES = 16, 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One forward program (B, C) of a model with activations and cache in bfloat16.
+    """One forward program (B, C) of a model with activations in bfloat16.
 
     Attributes:
         model: name of a preset.
         kernels: the implementation of attention and products.
         quantization: of the layers' matrices; None: they are bfloat16.
+        int8_cache: whether the cache is int8 with scales, and not bfloat16.
         num_rows, num_chunk_tokens: B and C.
         num_layers: of the preset's, how many; the others are like them.
     """
@@ -38,6 +39,7 @@ class Step:
     model: str
     kernels: Implementation
     quantization: Quantization | None = None
+    int8_cache: bool = False
     num_rows: int = 16
     num_chunk_tokens: int = 0
     num_layers: int = 32
@@ -47,7 +49,8 @@ class Step:
         """What the program is, in a few words."""
         weights = "bfloat16" if self.quantization is None else f"int{self.quantization.bits}"
         name = f"{self.model}, {self.num_layers} layers, B {self.num_rows}, C {self.num_chunk_tokens}"
-        return f"{name} | {weights} | {self.kernels}"
+        cache = "int8" if self.int8_cache else "bfloat16"
+        return f"{name} | {weights} | {cache} | {self.kernels}"
 
     @property
     def config(self) -> ModelConfig:
@@ -57,8 +60,8 @@ class Step:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the pages of all layers."""
-        return sum(layer.pages.size * layer.pages.dtype.itemsize for layer in self._cache().layers)
+        """Bytes of the pages of all layers, and of their scales."""
+        return sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(self._cache().layers))
 
     @property
     def layer_weight_bytes(self) -> int:
@@ -92,7 +95,7 @@ class Step:
                 num_pages=(_NUM_KV_PAGES,),
                 page_size=_PAGE_SIZE,
                 max_num_seqs=_MAX_NUM_SEQS,
-                dtype=_DTYPE,
+                dtype=jnp.dtype(jnp.int8) if self.int8_cache else _DTYPE,
             )
         )
 
@@ -108,6 +111,14 @@ def steps() -> Iterator[Step]:
                 quantization=quantization,
                 num_chunk_tokens=num_chunk_tokens,
             )
+    for num_chunk_tokens in (0, 512):
+        yield Step(
+            model="mistral-7b-v0.1",
+            kernels="pallas",
+            int8_cache=True,
+            num_chunk_tokens=num_chunk_tokens,
+            num_layers=4,
+        )
     for model in ("qwen2.5-7b", "qwen3-8b"):  # with a bias on q, k and v, and with norms of their heads
         for quantization in (None, int8, int4):
             yield Step(model=model, kernels="pallas", quantization=quantization, num_layers=2)

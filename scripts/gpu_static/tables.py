@@ -90,8 +90,8 @@ def sample_table(rows: Iterable[tuple[Sample, Reports]]) -> str:
 def step_table(rows: Iterable[tuple[Step, Reports]]) -> str:
     """The table of whole forward programs."""
     return markdown_table(
-        "program | weights | implementation | kernels | of them ours | command buffers | launches outside | copied KB"
-        " | temporary MB",
+        "program | weights | cache | implementation | kernels | of them ours | command buffers | launches outside"
+        " | copied KB | temporary MB",
         [
             [
                 step.label,

@@ -10,6 +10,11 @@ from tests.gpu_compile.reports import assert_on_the_page, everywhere, report
 MOST_KERNELS_A_LAYER = {(0, 16): 5, (0, 8): 5, (0, 4): 5, (512, 16): 11, (512, 8): 13, (512, 4): 15}
 """By chunk tokens and bits of a weight. The products of so many tokens are XLA's; INT4 becomes bfloat16 before each."""
 
+MOST_KERNELS_OF_INT8_PAGES = {"A10": 2, "A100-80": 3, "H100": 2}
+"""Of a chunk and a layer, beside those: the scales of its heads and the scatter of them, and where XLA would rather
+not rotate twice the heads themselves.
+"""
+
 MOST_KERNELS_BESIDE = 8
 MOST_COPIED_BYTES = 64 * 1024
 MOST_TEMPORARY_BYTES = {
@@ -49,7 +54,10 @@ def test_a_step_launches_few_kernels(step, target):
     assert {kernel.name.split("__")[0] for kernel in ours} <= {"attend", "merge", "multiply"}
     assert len(found.kernels_named("attend")) == step.num_layers * (2 if step.num_chunk_tokens else 1)
     assert len(found.kernels_named("merge")) in (0, step.num_layers if step.num_chunk_tokens else 0)
-    assert len(found.kernels) <= step.num_layers * MOST_KERNELS_A_LAYER[kind(step)] + MOST_KERNELS_BESIDE
+    most = MOST_KERNELS_A_LAYER[kind(step)]
+    if step.int8_cache and step.num_chunk_tokens:
+        most += MOST_KERNELS_OF_INT8_PAGES[target]
+    assert len(found.kernels) <= step.num_layers * most + MOST_KERNELS_BESIDE
 
 
 @on_every_target
