@@ -3,7 +3,6 @@
 import logging
 from bisect import bisect_right
 from dataclasses import replace
-from math import prod
 
 import jax
 import numpy as np
@@ -126,24 +125,24 @@ def _with_all_pages(asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype,
         return replace(asked, num_kv_pages=num_pages)
 
     num_pages = bisect_right(range(1, most + 1), room, key=lambda n: cache_bytes(with_pages(n), model, kv_dtype))
-    if _largest_array(with_pages(num_pages), model, kv_dtype) in _UNADDRESSABLE:
-        largest = _UNADDRESSABLE.start - 1
-        sizes = range(1, num_pages + 1)
-        num_pages = bisect_right(sizes, largest, key=lambda n: _largest_array(with_pages(n), model, kv_dtype))
+    if any(size in _UNADDRESSABLE for size in _int8_arrays(with_pages(num_pages), model, kv_dtype)):
+        largest, counts = _UNADDRESSABLE.start - 1, range(1, num_pages + 1)
+        num_pages = bisect_right(counts, largest, key=lambda n: max(_int8_arrays(with_pages(n), model, kv_dtype)))
     return with_pages(num_pages)
 
 
 def _check_addressable(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) -> None:
-    size = _largest_array(limits, model, kv_dtype)
-    if size in _UNADDRESSABLE:
-        raise ValueError(
-            f"num_kv_pages is {limits.num_kv_pages}, which makes {size} bytes of int8 in a layer; "
-            f"a GPU reaches fewer than {_UNADDRESSABLE.start} or more than {_UNADDRESSABLE[-1]}"
-        )
+    for size in _int8_arrays(limits, model, kv_dtype):
+        if size in _UNADDRESSABLE:
+            raise ValueError(
+                f"num_kv_pages is {limits.num_kv_pages}, which makes {size} bytes of int8 in a layer; "
+                f"a GPU reaches fewer than {_UNADDRESSABLE.start} or more than {_UNADDRESSABLE[-1]}"
+            )
 
 
-def _largest_array(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) -> int:
-    """Bytes of the largest int8 array of a layer; 0 with a cache of another dtype."""
+def _int8_arrays(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) -> tuple[int, ...]:
+    """For each cache group the bytes of a layer's pages; none with a cache of another dtype."""
     if kv_dtype != np.int8:
-        return 0
-    return prod((1 + max(limits.group_pages), limits.page_size, 2, model.num_kv_heads, model.head_dim))
+        return ()
+    page_bytes = limits.page_size * 2 * model.num_kv_heads * model.head_dim
+    return tuple((1 + num_pages) * page_bytes for num_pages in limits.group_pages)
