@@ -8,7 +8,7 @@ from jaxinfer.gpu_compile import TARGETS, KernelKind
 from pallas_kernels.paged_attention import Config
 from scripts.gpu_static.attention import Launch, launches
 from scripts.gpu_static.tables import TARGET_NAMES, launch_table
-from tests.gpu_compile.reports import assert_on_the_page, everywhere, report
+from tests.gpu_compile.reports import assert_on_the_page, assert_row_on_the_page, everywhere, on_targets, report
 
 MOST_REGISTERS = {"decode": 168, "chunk": 210}
 MOST_SHARED_BYTES = 99 * 1024
@@ -17,8 +17,10 @@ LAUNCHES = tuple(launches())
 MISTRAL = Launch(model="mistral-7b-v0.1", block_q=1)
 CHUNK = Launch(model="mistral-7b-v0.1", block_q=16)
 
+ON_TARGETS = on_targets(LAUNCHES, typical=(MISTRAL, CHUNK))
+
 on_every_target = pytest.mark.parametrize("target", TARGET_NAMES)
-of_every_launch = pytest.mark.parametrize("launch", LAUNCHES, ids=lambda launch: launch.label)
+of_every_launch = pytest.mark.parametrize(("launch", "target"), ON_TARGETS)
 
 
 def code(launch, target):
@@ -37,7 +39,6 @@ def test_the_launches_have_every_head_and_every_use():
     assert all(f"G {group}," in labels for group in (1, 3, 4, 12))
 
 
-@on_every_target
 @of_every_launch
 def test_a_launch_keeps_to_the_limits(launch, target):
     found = report(launch, target)
@@ -50,7 +51,6 @@ def test_a_launch_keeps_to_the_limits(launch, target):
     assert (found.copies, found.num_memsets) == ((), 0)
 
 
-@on_every_target
 @of_every_launch
 def test_a_launch_is_one_kernel_and_at_most_one_more_that_merges(launch, target):
     attending, *merging = report(launch, target).kernels
@@ -60,10 +60,7 @@ def test_a_launch_is_one_kernel_and_at_most_one_more_that_merges(launch, target)
     assert [kernel.name for kernel in merging] == (["merge"] if is_split and by_second_kernel else [])
 
 
-@on_every_target
-@pytest.mark.parametrize(
-    "launch", [launch for launch in LAUNCHES if launch.block_q == 1], ids=lambda launch: launch.label
-)
+@pytest.mark.parametrize(("launch", "target"), [each for each in ON_TARGETS if each.values[0].block_q == 1])
 def test_decode_rows_update_the_cache_in_place(launch, target):
     assert report(launch, target).alias_bytes >= launch.cache_bytes
 
@@ -110,5 +107,12 @@ def test_a_tile_that_is_too_large_is_seen_to_break_the_limits():
     assert kernel.code.registers > MOST_REGISTERS["chunk"]
 
 
+@pytest.mark.parametrize(("launch", "target"), ON_TARGETS)
+def test_a_row_of_the_page_is_up_to_date(launch, target):
+    assert_row_on_the_page(launch_table, launch, target)
+
+
+# Compiles every program for every target.
+@pytest.mark.slow
 def test_the_page_is_up_to_date():
     assert_on_the_page("attention", launch_table((each, everywhere(each)) for each in LAUNCHES))

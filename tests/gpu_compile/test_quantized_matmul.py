@@ -9,7 +9,7 @@ from pallas_kernels.quantized_matmul import Config
 from scripts.gpu_static.loops import main_loop, operations
 from scripts.gpu_static.matmul import FORMATS, Product, products
 from scripts.gpu_static.tables import TARGET_NAMES, product_table
-from tests.gpu_compile.reports import assert_on_the_page, everywhere, report
+from tests.gpu_compile.reports import assert_on_the_page, assert_row_on_the_page, everywhere, on_targets, report
 
 MOST_REGISTERS_AT_16_ROWS = 128
 MOST_SHARED_BYTES = 99 * 1024
@@ -22,8 +22,19 @@ MOST_INSTRUCTIONS_WITH_NORM = {"bfloat16": 3.2, "int8": 4.4, "int4": 6.0}
 PRODUCTS = tuple(products())
 MISTRAL = "mistral-7b-v0.1"
 
+ON_TARGETS = on_targets(PRODUCTS)
+
 on_every_target = pytest.mark.parametrize("target", TARGET_NAMES)
 of_every_format = pytest.mark.parametrize("weight", FORMATS)
+
+
+def of_mistral(**fields):
+    """For the products of Mistral-7B, as tiled by default and in groups of 64, that have one of each field's values."""
+    fields |= {"model": (MISTRAL,), "weight": FORMATS, "group_size": (64,), "config": (None,)}
+    chosen = [
+        each for each in ON_TARGETS if all(getattr(each.values[0], name) in values for name, values in fields.items())
+    ]
+    return pytest.mark.parametrize(("product", "target"), chosen)
 
 
 def code(product, target):
@@ -46,8 +57,7 @@ def test_the_products_have_every_format_place_and_number_of_rows():
     assert {product.shape[1] % 128 for product in PRODUCTS} > {0}
 
 
-@on_every_target
-@pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.label)
+@pytest.mark.parametrize(("product", "target"), ON_TARGETS)
 def test_a_product_keeps_to_the_limits(product, target):
     found = report(product, target)
     (kernel,) = found.kernels
@@ -69,17 +79,14 @@ def test_a_weight_takes_few_instructions(weight, target):
     assert product.weight_cost(TARGETS[target], report(product, target)) <= MOST_INSTRUCTIONS_WITH_NORM[weight]
 
 
-@on_every_target
-@of_every_format
-@pytest.mark.parametrize("num_rows", [1, 16, 64])
-def test_the_matrix_comes_by_the_widest_copies_and_products_run_on_tensor_cores(weight, num_rows, target):
-    for name in ("gate and up", "down"):
-        ptx = code(Product(model=MISTRAL, name=name, weight=weight, num_rows=num_rows), target)
-        counted = operations(main_loop(ptx))
-        assert any(re.match(r"(wgmma\.mma_async|mma)\.sync\.aligned\..*bf16", each) for each in counted)
-        assert counted["cp.async.cg.shared.global"] > 0
-        assert "cp.async.ca" not in ptx
-        assert not re.search(r"ld\.shared\.[bus]8", ptx)
+@of_mistral(name=("gate and up", "down"), num_rows=(1, 16, 64))
+def test_the_matrix_comes_by_the_widest_copies_and_products_run_on_tensor_cores(product, target):
+    ptx = code(product, target)
+    counted = operations(main_loop(ptx))
+    assert any(re.match(r"(wgmma\.mma_async|mma)\.sync\.aligned\..*bf16", each) for each in counted)
+    assert counted["cp.async.cg.shared.global"] > 0
+    assert "cp.async.ca" not in ptx
+    assert not re.search(r"ld\.shared\.[bus]8", ptx)
 
 
 @on_every_target
@@ -94,18 +101,15 @@ def test_a_round_loads_each_part_of_the_matrix_once(weight, target):
     assert copies == tiles / (16 * 32 * config.num_warps)
 
 
-@on_every_target
-@of_every_format
-def test_most_multiprocessors_have_work(weight, target):
-    for product in PRODUCTS:
-        if (product.model, product.weight, product.num_rows, product.config) == (MISTRAL, weight, 16, None):
-            x, y, z = report(product, target).kernels[0].grid
-            assert x * y * z >= TARGETS[target].core_count / 2
+@of_mistral(num_rows=(16,))
+def test_most_multiprocessors_have_work(product, target):
+    x, y, z = report(product, target).kernels[0].grid
+    assert x * y * z >= TARGETS[target].core_count / 2
 
 
 @pytest.mark.parametrize("target", sorted(set(TARGETS) - set(TARGET_NAMES)))
 @of_every_format
-@pytest.mark.parametrize("num_rows", [16, 64])
+@pytest.mark.parametrize("num_rows", [16, pytest.param(64, marks=pytest.mark.slow)])  # each takes a second
 def test_the_other_targets_compile_within_the_limits_too(weight, num_rows, target):
     test_a_product_keeps_to_the_limits(
         Product(model=MISTRAL, name="gate and up", weight=weight, num_rows=num_rows), target
@@ -130,5 +134,12 @@ def test_float32_is_exact_with_many_rows_too(target):
     assert "operand_precision={highest,highest}" in found.hlo
 
 
+@pytest.mark.parametrize(("product", "target"), ON_TARGETS)
+def test_a_row_of_the_page_is_up_to_date(product, target):
+    assert_row_on_the_page(product_table, product, target)
+
+
+# Compiles every program for every target.
+@pytest.mark.slow
 def test_the_page_is_up_to_date():
     assert_on_the_page("products", product_table((each, everywhere(each)) for each in PRODUCTS))
