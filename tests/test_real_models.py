@@ -103,8 +103,9 @@ def test_smollm2_writes_what_transformers_writes(smollm2: LLM) -> None:
 @pytest.mark.parametrize(
     "quantization",
     [
+        # A minute each: one format stands for all, whose products are held to the definition one by one.
         pytest.param(None, marks=pytest.mark.slow, id="float32"),
-        pytest.param(Quantization(bits=8), id="int8"),
+        pytest.param(Quantization(bits=8), marks=pytest.mark.slow, id="int8"),
         pytest.param(Quantization(bits=4, group_size=64), id="int4"),
     ],
 )
