@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scripts.lengths import read_lengths
 from scripts.markdown import with_table
+from scripts.memory_figures.example import example_table
 from scripts.memory_figures.tables import (
     NUM_REQUESTS,
     dtype_table,
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (OSError, ValueError) as error:
         parser.error(f"--data: {error}")
     tables = {
+        "example": example_table(),
         "load": load_table(lengths[:NUM_REQUESTS]),
         "ratios": ratio_table(lengths),
         "prefix": prefix_table(lengths[:NUM_REQUESTS]),

@@ -9,7 +9,7 @@ from jaxinfer.scheduler import Scheduler
 
 
 def most_pages(window: int | None, lengths: Sequence[int]) -> list[int]:
-    """For each length the most pages held until then, by a request that reads half of the last one as its prompt.
+    """For each length the most pages held until then, by a request that draws the tenth part of the last one.
 
     Args:
         window: of all layers.
@@ -19,7 +19,8 @@ def most_pages(window: int | None, lengths: Sequence[int]) -> list[int]:
     config = EngineConfig(
         max_model_len=longest, max_num_seqs=1, num_kv_pages=longest // EngineConfig.page_size + 1, windows=(window,)
     )
-    request = Request("0", [1] * (longest // 2), SamplingParams(), frozenset(), longest - longest // 2, seed=0)
+    num_drawn = longest // 10
+    request = Request("0", [1] * (longest - num_drawn), SamplingParams(), frozenset(), num_drawn, seed=0)
     scheduler, held = Scheduler(config), {0: 0}
     scheduler.add(request)
     while scheduler.has_unfinished:
