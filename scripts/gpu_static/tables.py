@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Protocol
 
 from jaxinfer.gpu_compile import TARGETS, GpuTarget, ProgramReport
+from scripts import markdown
 from scripts.gpu_static.attention import Launch
 from scripts.gpu_static.forward import Step
 from scripts.gpu_static.matmul import Product
 from scripts.gpu_static.sample import Sample
+from scripts.markdown import markdown_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu-static.md"
 TARGET_NAMES = ("A10", "A100-80", "H100")
@@ -107,13 +109,6 @@ def step_table(rows: Iterable[tuple[Step, Reports]]) -> str:
     )
 
 
-def markdown_table(header: str, rows: Iterable[list[str]]) -> str:
-    """A table; columns of the header are separated by "|", and a cell may hold several of them likewise."""
-    columns = header.count("|") + 1
-    lines = [f"| {header} |", "|---" * columns + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
 def each_target(reports: Reports, number: Callable[[ProgramReport], float]) -> str:
     """A number of each target's report, "1 / 2 / 3"; once where all are equal."""
     return each_of(number(reports[name]) for name in TARGET_NAMES)
@@ -131,9 +126,4 @@ def with_table(page: str, name: str, table: str) -> str:
     Raises:
         ValueError: the page has no such table.
     """
-    begin, end = f"<!-- {name}: written by `make gpu-static` -->\n", f"<!-- {name}: end -->\n"
-    before, found_begin, rest = page.partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not found_begin or not found_end:
-        raise ValueError(f"the page has no table between {begin.strip()} and {end.strip()}")
-    return f"{before}{begin}\n{table}\n\n{end}{after}"
+    return markdown.with_table(page, name, table, "make gpu-static")
