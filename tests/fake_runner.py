@@ -13,7 +13,6 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 
 from jaxinfer.batch import Batch, ScheduledRow
@@ -97,7 +96,8 @@ class FakeRunner:
         rows = []
         for row in batch.rows:
             assert row.request.slot is not None
-            rows.append(_LaunchedRow(row, row.request.slot, deepcopy(row.request.page_tables)))
+            tables = [PageTable(table.first_page, table.pages[:]) for table in row.request.page_tables]
+            rows.append(_LaunchedRow(row, row.request.slot, tables))
         self._launched.append((step, rows))
         self.batches.append(batch)
         return step
