@@ -1,12 +1,16 @@
 """Each rule of the scheduler, by an example worked out by hand.
 
 Everywhere here a page holds 4 tokens, a query block is 4 tokens and a step takes 16 prompt tokens, unless a test says
-otherwise. Tokens drawn are 9, which stops nothing; 7 is the stop token.
+otherwise. Tokens drawn are 9, which stops nothing; 7 is the stop token. Two prompts have a beginning in common only
+where a test says so. What happens when pages run out is in ``test_preemption``.
 """
 
 import gc
 import pickle
 import weakref
+import zlib
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -19,17 +23,28 @@ from jaxinfer.scheduler import Scheduler
 TOKEN, STOP = 9, 7
 
 
-def make_scheduler(**limits: int) -> Scheduler:
+def make_scheduler(**limits: Any) -> Scheduler:
     defaults = {"max_model_len": 64, "max_num_seqs": 4, "max_chunk_tokens": 16, "page_size": 4, "block_q": 4}
     return Scheduler(EngineConfig(**(defaults | {"num_kv_pages": 32} | limits)))
 
 
-def make_request(name: str, num_prompt: int, max_new: int = 3) -> Request:
-    return Request(name, list(range(100, 100 + num_prompt)), SamplingParams(), frozenset({STOP}), max_new, seed=0)
+def make_request(name: str, prompt: list[int], max_new: int = 3, **options: Any) -> Request:
+    return Request(name, prompt, SamplingParams(), frozenset({STOP}), max_new, seed=0, **options)
+
+
+def prompt_of(name: str, num_prompt: int) -> list[int]:
+    """A prompt that no other name has: its first token stands for the name."""
+    return [1000 + zlib.crc32(name.encode()) % 2**30, *range(100, 99 + num_prompt)][:num_prompt]
 
 
 def add(scheduler: Scheduler, name: str, num_prompt: int, max_new: int = 3) -> Request:
-    request = make_request(name, num_prompt, max_new)
+    request = make_request(name, prompt_of(name, num_prompt), max_new)
+    scheduler.add(request)
+    return request
+
+
+def add_prompt(scheduler: Scheduler, name: str, prompt: Iterable[int], max_new: int = 3, **options: Any) -> Request:
+    request = make_request(name, list(prompt), max_new, **options)
     scheduler.add(request)
     return request
 
@@ -167,19 +182,39 @@ def test_a_head_that_does_not_fit_blocks_those_behind():
     assert summary(step(scheduler)) == [("large", 0, 16)]
 
 
-def test_admission_counts_the_worst_case_of_the_running_not_what_they_hold():
-    scheduler = make_scheduler(num_kv_pages=8)
-    add(scheduler, "a", num_prompt=4, max_new=17)  # holds 1 page now and 5 in the end
-    waiting = add(scheduler, "b", num_prompt=4, max_new=10)  # 13 positions, 4 pages
+def test_admission_leaves_room_for_one_more_page_of_each_not_for_the_worst_case():
+    scheduler = make_scheduler(num_kv_pages=6)
+    for name in "abc":
+        add(scheduler, name, num_prompt=4, max_new=17)  # 5 pages each in the end
+    assert summary(step(scheduler)) == [("a", 0, 4), ("b", 0, 4), ("c", 0, 4)]  # 2 pages each: its prompt and 4 more
+    scheduler = make_scheduler(num_kv_pages=5)
+    for name in "abc":
+        add(scheduler, name, num_prompt=4, max_new=17)
+    assert summary(step(scheduler)) == [("a", 0, 4), ("b", 0, 4)]
+
+
+def test_room_for_the_worst_case_is_enough_where_it_is_less_than_one_more_page():
+    scheduler = make_scheduler(num_kv_pages=3)
+    for name in "abc":
+        add(scheduler, name, num_prompt=3, max_new=2)  # 4 positions
+    assert summary(step(scheduler)) == [("a", 0, 3), ("b", 0, 3), ("c", 0, 3)]
+
+
+def test_a_running_prompt_is_counted_whole_before_its_pages_are_taken():
+    scheduler = make_scheduler(num_kv_pages=9)
+    add(scheduler, "a", num_prompt=20, max_new=9)  # 5 pages, and 1 to grow, of which the first step takes 4
+    add(scheduler, "b", num_prompt=9, max_new=9)  # 3 and 1
+    assert summary(step(scheduler)) == [("a", 0, 16)]
+    assert summary(step(scheduler)) == [("a", 16, 4)]
+    assert scheduler.num_waiting == 1
+    scheduler = make_scheduler(num_kv_pages=10)
+    add(scheduler, "a", num_prompt=20, max_new=9)
+    add(scheduler, "b", num_prompt=9, max_new=9)
     step(scheduler)
-    assert scheduler.num_free_pages == (7,)
-    while scheduler.num_running == 1 and waiting.slot is None:
-        step(scheduler)
-    assert scheduler.num_free_pages == (8,)  # only now that a has ended
-    assert summary(step(scheduler)) == [("b", 0, 4)]
+    assert summary(step(scheduler)) == [("a", 16, 4), ("b", 0, 9)]
 
 
-def test_two_whose_worst_cases_fill_the_pool_run_together():
+def test_two_whose_worst_cases_fill_the_pool_run_together_to_the_end():
     scheduler = make_scheduler(num_kv_pages=8)
     for name in "ab":
         add(scheduler, name, num_prompt=4, max_new=13)  # 16 positions, 4 pages each
@@ -190,6 +225,17 @@ def test_two_whose_worst_cases_fill_the_pool_run_together():
     assert scheduler.num_free_pages == (0,)
     step(scheduler)
     assert scheduler.num_free_pages == (8,)
+    assert scheduler.counters.num_preemptions == 0
+
+
+def test_room_that_a_finished_request_leaves_lets_the_head_in():
+    scheduler = make_scheduler(num_kv_pages=4)
+    add(scheduler, "a", num_prompt=8, max_new=3)  # 3 pages
+    add(scheduler, "b", num_prompt=8, max_new=3)
+    assert summary(step(scheduler)) == [("a", 0, 8)]
+    assert summary(step(scheduler)) == [("a", 8, 1)]
+    assert summary(step(scheduler)) == [("a", 9, 1)]
+    assert summary(step(scheduler)) == [("b", 0, 8)]
 
 
 def test_pages_are_taken_only_when_a_token_needs_one():
@@ -214,10 +260,33 @@ def test_the_whole_pool_is_room_and_the_last_token_needs_none(num_prompt, max_ne
 @pytest.mark.parametrize(("num_prompt", "max_new"), [(17, 0), (17, 1), (16, 2), (1, 17)])
 def test_what_can_never_fit_is_refused_with_the_numbers(num_prompt, max_new):
     scheduler = make_scheduler(num_kv_pages=4)
-    numbers = f"'big' .* {num_prompt} tokens .* {max_new} more .* 64.* 5 KV pages of 4 .* has 4; .*raise num_kv_pages"
+    numbers = f"'big' .* {num_prompt} tokens .* {max_new} more .* 64.* 5 KV pages of 4 .* has 4, for 16 tokens; .*raise num_kv_pages"
     with pytest.raises(ValueError, match=numbers):  # 17 positions take 5 pages; the dummy page is no fifth one
         add(scheduler, "big", num_prompt, max_new)
     assert not scheduler.has_unfinished
+
+
+def test_a_request_that_fits_one_group_and_not_another_is_refused_with_the_numbers_of_that_group():
+    """The windowed group has 3 pages where the other has 4, of up to 16 and 10, so it is short first."""
+    scheduler = make_scheduler(windows=(None, 20), num_kv_pages=4)
+    assert scheduler.num_free_pages == (4, 3)
+    add(scheduler, "fits", num_prompt=12, max_new=1)
+    with pytest.raises(ValueError, match=r"13 tokens .* 4 KV pages of 4 tokens of the layers with window 20.* has 3"):
+        add(scheduler, "big", num_prompt=13, max_new=1)
+
+
+def test_a_windowed_group_refuses_nothing_for_its_length():
+    scheduler = make_scheduler(windows=(5,), num_kv_pages=7)  # (5 + 16) / 4 rounded up, and 1
+    request = add(scheduler, "a", num_prompt=40, max_new=24)
+    most = 0
+    while scheduler.has_unfinished:
+        step(scheduler)
+        most = max(most, 7 - scheduler.num_free_pages[0])
+    assert len(request.output_token_ids) == 24
+    assert most <= 6
+    scheduler = make_scheduler(windows=(5,), num_kv_pages=6)
+    with pytest.raises(ValueError, match="7 KV pages of 4 tokens, and the pool has 6"):
+        add(scheduler, "a", num_prompt=40, max_new=24)
 
 
 def test_a_prompt_longer_than_the_model_is_refused_with_the_numbers():
@@ -308,7 +377,7 @@ def test_a_stop_token_at_the_maximal_length_is_a_stop():
 
 def test_a_token_that_stops_one_request_does_not_stop_another():
     scheduler = make_scheduler()
-    request = Request("a", [1, 2], SamplingParams(ignore_eos=True), frozenset(), 2, seed=0)
+    request = Request("a", [1, 2], SamplingParams(), frozenset(), 2, seed=0)
     scheduler.add(request)
     step(scheduler, token=STOP)
     assert not request.is_finished
@@ -359,9 +428,9 @@ def test_slot_and_pages_of_a_stop_go_to_the_next_while_the_surplus_step_runs():
     scheduler = make_scheduler(max_num_seqs=1, num_kv_pages=3)
     stopping, following = add(scheduler, "a", 4, max_new=9), add(scheduler, "b", 4, max_new=9)
     first, surplus = scheduler.schedule(), scheduler.schedule()
-    slot, pages = stopping.slot, stopping.page_tables[:]
+    slot, pages = stopping.slot, list(stopping.page_tables[0].pages)
     commit(scheduler, first, STOP)
-    assert (stopping.slot, stopping.page_tables[:]) == (None, [])
+    assert (stopping.slot, stopping.page_tables) == (None, [])
 
     third = scheduler.schedule()
     assert summary(third) == [("b", 0, 4)]
@@ -404,7 +473,7 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
         if launched == num_launched and num_left is None:
             num_committed = len(victim.output_token_ids)
             assert scheduler.abort("victim") is victim
-            assert scheduler.num_free_pages == (32 - len(other.page_tables[0].pages),)
+            assert scheduler.num_free_pages == (32 - sum(len(table.pages) for table in other.page_tables),)
             num_left = scheduler.num_running + scheduler.num_waiting
         if (batch := scheduler.schedule()) is not None:
             in_flight.append(batch)
@@ -412,7 +481,7 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
         while len(in_flight) > (depth if batch else 0):
             commit(scheduler, in_flight.pop(0))
     assert num_left == 1
-    assert (victim.finish_reason, victim.slot, list(victim.pages)) == ("abort", None, [])
+    assert (victim.finish_reason, victim.slot, victim.page_tables) == ("abort", None, [])
     assert len(victim.output_token_ids) == num_committed
     assert (other.finish_reason, other.output_token_ids) == ("length", [TOKEN] * 7)
     assert scheduler.num_free_pages == (32,)
@@ -475,15 +544,140 @@ def test_a_finished_request_is_forgotten():
     assert [reference() for reference in references] == [None] * 4
 
 
-def test_what_the_scheduler_keeps_does_not_grow_with_the_requests_it_served():
-    scheduler = make_scheduler()
-    size = len(pickle.dumps(scheduler))
-    for i in range(2000):
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_what_the_scheduler_keeps_does_not_grow_with_the_requests_it_served(prefix_cache):
+    scheduler, sizes = make_scheduler(prefix_cache=prefix_cache), []
+    for i in range(4000):
         add(scheduler, f"request-{i}", num_prompt=1 + i % 9, max_new=i % 5)
         if i % 7 == 0:
             scheduler.abort(f"request-{i}")
         if scheduler.num_waiting > 3:
             step(scheduler, token=STOP if i % 11 == 0 else TOKEN)
+        if i % 1000 == 999:
+            while scheduler.has_unfinished:
+                step(scheduler)
+            sizes.append(len(pickle.dumps(scheduler)))
+    assert max(sizes[1:]) < sizes[0] + 1000  # the 32 pages may be known or not; of 3,000 requests nothing is left
+
+
+# Prefixes, as the scheduler uses them
+
+
+def test_a_second_request_computes_only_what_the_first_has_not():
+    scheduler = make_scheduler()
+    first = add_prompt(scheduler, "first", range(12))
+    step(scheduler)
+    second = add_prompt(scheduler, "second", [*range(10), 50, 51])
+    assert summary(step(scheduler)) == [("first", 12, 1), ("second", 8, 4)]
+    assert second.page_tables[0].pages[:2] == first.page_tables[0].pages[:2]
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 8)
+    counters = scheduler.counters
+    assert (counters.num_prompt_tokens, counters.num_cached_tokens) == (24, 8)
+
+
+def test_of_a_prompt_that_is_wholly_cached_the_last_page_is_read_once_more():
+    scheduler = make_scheduler()
+    for name in "ab":
+        request = add_prompt(scheduler, name, range(12), max_new=1)
+        step(scheduler)
+    assert request.num_cached_tokens == 8
+    assert request.output_token_ids == [TOKEN]
+
+
+def test_two_that_arrive_together_share_in_the_same_step():
+    scheduler = make_scheduler()
+    requests = [add_prompt(scheduler, name, [*range(8), ord(name)]) for name in "ab"]
+    assert summary(step(scheduler)) == [("a", 0, 9), ("b", 8, 1)]  # 12 + 4 of the 16 tokens
+    tables = [request.page_tables[0].pages for request in requests]
+    assert tables[0][:2] == tables[1][:2]
+    assert tables[0][2] != tables[1][2]
+
+
+def test_only_the_piece_that_is_scheduled_can_be_shared():
+    scheduler = make_scheduler(max_chunk_tokens=12)
+    for name in "ab":
+        add_prompt(scheduler, name, range(24))
+    assert summary(step(scheduler)) == [("a", 0, 12)]
+    assert summary(step(scheduler)) == [("a", 12, 12)]
+    assert summary(step(scheduler)) == [("a", 24, 1), ("b", 20, 4)]
+
+
+def test_drawn_tokens_are_found_in_the_prompt_of_a_later_turn():
+    scheduler = make_scheduler()
+    add_prompt(scheduler, "a", range(6), max_new=7)
     while scheduler.has_unfinished:
         step(scheduler)
-    assert len(pickle.dumps(scheduler)) == size
+    turn = add_prompt(scheduler, "b", [*range(6), *[TOKEN] * 7, 30])
+    step(scheduler)
+    assert turn.num_cached_tokens == 12  # the last drawn token was fed to no step
+
+
+def test_other_identities_share_nothing():
+    scheduler = make_scheduler()
+    for name, identity in (("a", ()), ("b", ("x",)), ("c", ("x",))):
+        request = add_prompt(scheduler, name, range(9), cache_identity=identity)
+        step(scheduler)
+        assert request.num_cached_tokens == (8 if name == "c" else 0)
+
+
+def test_nothing_is_shared_that_was_known_before_the_prefixes_were_forgotten():
+    scheduler = make_scheduler()
+    add_prompt(scheduler, "a", range(9))
+    step(scheduler)
+    scheduler.forget_prefixes()
+    for name, num_cached in (("b", 0), ("c", 8)):
+        request = add_prompt(scheduler, name, range(9))
+        step(scheduler)
+        assert request.num_cached_tokens == num_cached
+
+
+def test_without_a_prefix_cache_every_token_is_computed():
+    scheduler = make_scheduler(prefix_cache=False)
+    for name in "ab":
+        add_prompt(scheduler, name, range(9), max_new=1)
+        assert summary(step(scheduler)) == [(name, 0, 9)]
+    assert scheduler.counters.num_cached_tokens == 0
+
+
+def test_pages_of_prefixes_that_nobody_holds_are_room():
+    scheduler = make_scheduler(num_kv_pages=4)
+    for name in "abc":
+        add(scheduler, name, num_prompt=16, max_new=1)
+        assert summary(step(scheduler)) == [(name, 0, 16)]
+        assert scheduler.num_free_pages == (4,)
+    assert scheduler.num_evicted_pages == 8
+
+
+# Contiguous: the longest length at once
+
+
+def test_a_contiguous_request_holds_the_pages_of_the_longest_from_its_admission():
+    scheduler = make_scheduler(cache="contiguous", num_kv_pages=40)  # of 16 pages each
+    requests = [add_prompt(scheduler, name, range(9)) for name in "abc"]
+    assert summary(step(scheduler)) == [("a", 0, 9), ("b", 0, 4)]  # nothing is shared
+    assert [len(request.page_tables[0].pages) for request in requests[:2]] == [16, 16]
+    assert scheduler.num_free_pages == (8,)
+    while scheduler.num_running == 2:
+        step(scheduler)
+    assert requests[0].is_finished
+    step(scheduler)
+    assert requests[2].status is RequestStatus.RUNNING
+    while scheduler.has_unfinished:
+        step(scheduler)
+    assert scheduler.num_free_pages == (40,)
+    assert scheduler.counters.num_preemptions == scheduler.counters.num_cached_tokens == 0
+
+
+def test_a_contiguous_request_reserves_whatever_the_windows_are():
+    scheduler = make_scheduler(cache="contiguous", windows=(None, 4), num_kv_pages=20)
+    request = add(scheduler, "a", num_prompt=60, max_new=4)
+    while scheduler.has_unfinished:
+        step(scheduler)
+        if not request.is_finished:
+            assert [(table.first_page, len(table.pages)) for table in request.page_tables] == [(0, 16), (0, 16)]
+
+
+def test_a_contiguous_pool_smaller_than_the_longest_length_takes_nobody():
+    scheduler = make_scheduler(cache="contiguous", num_kv_pages=15)
+    with pytest.raises(ValueError, match="16 KV pages of 4 tokens, and the pool has 15"):
+        add(scheduler, "a", num_prompt=1, max_new=1)
