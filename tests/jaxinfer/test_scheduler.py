@@ -260,7 +260,7 @@ def test_the_whole_pool_is_room_and_the_last_token_needs_none(num_prompt, max_ne
 @pytest.mark.parametrize(("num_prompt", "max_new"), [(17, 0), (17, 1), (16, 2), (1, 17)])
 def test_what_can_never_fit_is_refused_with_the_numbers(num_prompt, max_new):
     scheduler = make_scheduler(num_kv_pages=4)
-    numbers = f"'big' .* {num_prompt} tokens .* {max_new} more .* 64.* 5 KV pages of 4 .* has 4, for 16 tokens; .*raise num_kv_pages"
+    numbers = f"{num_prompt} tokens .* {max_new} more .* 64.* 5 KV pages of 4 .* has 4, for 16 tokens; .*num_kv_pages"
     with pytest.raises(ValueError, match=numbers):  # 17 positions take 5 pages; the dummy page is no fifth one
         add(scheduler, "big", num_prompt, max_new)
     assert not scheduler.has_unfinished

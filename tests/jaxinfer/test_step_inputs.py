@@ -1,18 +1,19 @@
 """What a step sends to the device: every number of a batch written out by hand, and memory that nobody writes again."""
 
 from array import array
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
 from jaxinfer.engine import Engine
-from jaxinfer.request import Request
+from jaxinfer.request import PageTable, Request
 from jaxinfer.runner import ModelRunner
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.scheduler import Batch, ScheduledRow
 from jaxinfer.step_inputs import StepLayout
 from tests.engines import TINY_MISTRAL, decoder, finish
 
@@ -26,14 +27,16 @@ def make_layout(num_rows: int = 4, num_chunk_tokens: int = 16) -> StepLayout:
         num_chunk_tokens=num_chunk_tokens,
         max_chunk_tokens=20,
         block_q=4,
-        pages_per_seq=3,
+        table_widths=(3, 2),
         num_slots=NUM_SLOTS,
     )
 
 
-def make_request(name: str, *, slot: int, pages: list[int], seed: int = 0, **params) -> Request:
+def make_request(name: str, *, slot: int, tables: list[tuple[int, list[int]]], seed: int = 0, **params) -> Request:
+    """A request with a table for each of two cache groups: pages that left it, and the ids of the others."""
     request = Request(name, [1], SamplingParams(**params), frozenset(), 9, seed=seed)
-    request.slot, request.pages = slot, array("i", pages)
+    request.slot = slot
+    request.page_tables = [PageTable(first_page, array("i", pages)) for first_page, pages in tables]
     return request
 
 
@@ -46,25 +49,30 @@ def piece_row(request: Request, start: int, token_ids: list[int], *, samples: bo
 
 
 def one_decode_row(**params) -> Batch:
-    return Batch((decode_row(make_request("a", slot=0, pages=[1], **params), 2),), 1, 0)
+    return Batch((decode_row(make_request("a", slot=0, tables=[(0, [1]), (0, [1])], **params), 2),), 1, 0)
 
 
 @pytest.fixture
 def mixed_batch() -> Batch:
     """A decode row, a piece that ends its prompt and spills into a second block, and a piece in mid-prompt."""
     drawn = {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "min_p": 0.05}
+    decoding = make_request("a", slot=2, tables=[(0, [7, 3]), (1, [6])], seed=0x0123456789ABCDEF, **drawn)
+    ending = make_request("b", slot=0, tables=[(0, [1, 9]), (0, [2, 1])], seed=2**64 - 1, temperature=0)
+    in_mid_prompt = make_request("c", slot=4, tables=[(0, [2, 5, 4]), (2**31 - 1, [9])], seed=3)
     rows = (
-        decode_row(make_request("a", slot=2, pages=[7, 3], seed=0x0123456789ABCDEF, **drawn), 6),
-        piece_row(
-            make_request("b", slot=0, pages=[1, 9], seed=2**64 - 1, temperature=0), 0, [*range(11, 16)], samples=True
-        ),
-        piece_row(make_request("c", slot=4, pages=[2, 5, 4], seed=3), 8, [21, 22, 23], samples=False),
+        decode_row(decoding, 6),
+        piece_row(ending, 0, [*range(11, 16)], samples=True),
+        piece_row(in_mid_prompt, 8, [21, 22, 23], samples=False),
     )
     return Batch(rows, num_decode_rows=1, num_chunk_tokens=12)
 
 
-def as_lists(inputs) -> dict[str, list]:
-    return {name: np.asarray(array).tolist() for name, array in vars(inputs).items()}
+def as_lists(inputs) -> dict[str, Any]:
+    """Each field's numbers; those of the tables in turn."""
+    return {
+        name: [as_lists(table) for table in value] if name == "tables" else np.asarray(value).tolist()
+        for name, value in vars(inputs).items()
+    }
 
 
 # What is sent
@@ -77,8 +85,10 @@ def test_a_mixed_batch_reads_back_as_written_out_by_hand(mixed_batch):
         "slot": [2, 0, 4, PADDING_SLOT],
         "decode_position": [6, -1, -1, -1],
         "sample_token": [0, 4 + 4, 4 + 8 + 2, 0],  # 4 decode tokens, 8 of the piece of b, then c
-        "first_page": [0, 0, 0, 0],
-        "page_table": [[7, 3, 0], [1, 9, 0], [2, 5, 4], [DUMMY_PAGE] * 3],
+        "tables": [
+            {"first_page": [0, 0, 0, 0], "page_table": [[7, 3, 0], [1, 9, 0], [2, 5, 4], [DUMMY_PAGE] * 3]},
+            {"first_page": [1, 0, 2**31 - 1, 0], "page_table": [[6, 0], [2, 1], [9, 0], [DUMMY_PAGE] * 2]},
+        ],
         "chunk_token": [11, 12, 13, 14, 15, 0, 0, 0, 21, 22, 23, 0, 0, 0, 0, 0],
         "block_row": [1, 1, 2, 0],
         "block_start": [0, 4, 8, 0],
@@ -107,7 +117,8 @@ def test_the_padding_of_an_empty_batch_touches_no_slot_and_no_page_of_a_request(
     assert set(inputs.slot.tolist()) == set(params.sample_slot.tolist()) == {PADDING_SLOT}
     assert set(inputs.decode_position.tolist()) == {-1}
     assert set(inputs.block_len.tolist()) == {0}
-    assert set(inputs.page_table.ravel().tolist()) == {DUMMY_PAGE}
+    assert [table.page_table.shape for table in inputs.tables] == [(4, 3), (4, 2)]
+    assert {page for table in inputs.tables for page in table.page_table.ravel().tolist()} == {DUMMY_PAGE}
     assert set(params.temperature.tolist()) == {0}
 
 
@@ -216,8 +227,10 @@ class Spy:
 @pytest.fixture
 def spied_steps(monkeypatch) -> list[list[np.ndarray]]:
     """What is handed over in each step of a real engine that serves requests of every kind, one after another."""
-    config = EngineConfig(max_model_len=64, max_num_seqs=1, max_chunk_tokens=16, page_size=8, num_kv_pages=16)
-    runner, spy = ModelRunner(decoder(TINY_MISTRAL), config, kv_dtype=jnp.float32), Spy()
+    model = decoder(TINY_MISTRAL)
+    limits = {"max_model_len": 64, "max_num_seqs": 1, "max_chunk_tokens": 16, "page_size": 8, "num_kv_pages": 16}
+    config = EngineConfig(**limits, windows=model.config.group_windows)
+    runner, spy = ModelRunner(model, config, kv_dtype=jnp.float32), Spy()
     runner.warm_up()
     spy.install(runner, monkeypatch)
     engine = Engine(runner, config, tokenizer=None, eos_token_ids=(2,))
