@@ -24,9 +24,9 @@ from jaxinfer.cli.exits import shown_warnings
 from jaxinfer.cli.generate import stream_one
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
-from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, Totals, print_speed
+from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, Totals, print_speed, print_totals
 from jaxinfer.kernel_self_test import KernelSelfTestError
-from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
 from jaxinfer.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,8 @@ def test_json_gives_one_object_for_each_line_in_their_order(json_run):
     found = [json.loads(line) for line in json_run.result.stdout.splitlines()]
     assert [answer["prompt"] for answer in found] == LINES
     assert all(
-        answer.keys() == {"prompt", "text", "token_ids", "finish_reason", "metrics", "error"} for answer in found
+        answer.keys() == {"prompt", "text", "token_ids", "finish_reason", "metrics", "usage", "error"}
+        for answer in found
     )
 
 
@@ -79,7 +80,7 @@ def test_a_prompt_that_fails_is_named_and_the_others_are_answered(json_run):
         assert answer["text"]
     for answer in (found[1], found[3]):
         assert (answer["text"], answer["token_ids"], answer["finish_reason"]) == ("", [], "error")
-        assert answer["metrics"] is None
+        assert (answer["metrics"], answer["usage"]) == (None, None)
     assert "empty" in found[1]["error"]
     assert "256" in found[3]["error"]
     errors = [line for line in json_run.result.stderr.splitlines() if line.startswith("error: ")]
@@ -87,6 +88,21 @@ def test_a_prompt_that_fails_is_named_and_the_others_are_answered(json_run):
         f"error: line 2 of {json_run.file}: {found[1]['error']}",
         f"error: line 4 of {json_run.file}: {found[3]['error']}",
     ]
+
+
+def test_an_answer_counts_its_tokens(json_run):
+    found = json.loads(json_run.result.stdout.splitlines()[0])
+    prompt_tokens = found["usage"].pop("prompt_tokens")
+    assert prompt_tokens > 1
+    assert found["usage"] == {"completion_tokens": 20, "cached_tokens": 0}
+
+
+POOL_LINE = r"KV cache, float32, 0\.\d\d GiB: 16 pages of 16 tokens hold 256 tokens\n"
+
+
+def test_what_the_pool_holds_is_said_once(json_run):
+    assert len(re.findall("^" + POOL_LINE, json_run.result.stderr, re.MULTILINE)) == 1
+    assert json_run.result.stderr.count("KV cache") == 1
 
 
 def test_the_times_of_an_answer_belong_together(json_run):
@@ -104,7 +120,7 @@ def test_streamed_text_is_the_text_of_the_json_and_of_another_engine(json_run, s
     assert streamed.stdout == found["text"] + "\n"
     assert (shared_data / "stories260K-greedy-200.txt").read_text().startswith(LINES[0] + found["text"])
     assert re.fullmatch(
-        r"\d+ prompt tokens, 20 output tokens, first after \d+\.\d+ s, then \d+\.\d tokens per second\n",
+        POOL_LINE + r"\d+ prompt tokens, 20 output tokens, first after \d+\.\d+ s, then \d+\.\d tokens per second\n",
         streamed.stderr,
     )
 
@@ -138,9 +154,11 @@ START, FIRST, END = 100.0, 100.5, 102.5
 
 def output_of(text, *, delta="", num_tokens=5, error=None):
     """What the engine gives for a request of 3 prompt tokens, in the middle or at the end."""
-    metrics = RequestMetrics(START, START, FIRST if num_tokens else None, END, num_tokens)
+    metrics = RequestMetrics(START, START, FIRST if num_tokens else None, END, num_tokens, num_preemptions=2)
     completion = CompletionOutput(0, text, [*range(num_tokens)], "error" if error else "length", delta)
-    return RequestOutput("0", None, [7, 8, 9], [completion], True, None if error else metrics, error)
+    usage = Usage(prompt_tokens=3, completion_tokens=num_tokens, cached_tokens=1)
+    metrics, usage = (None, None) if error else (metrics, usage)
+    return RequestOutput("0", None, [7, 8, 9], [completion], True, metrics, usage, error)
 
 
 def test_text_is_on_stdout_before_the_next_piece_is_there(capsys):
@@ -197,7 +215,22 @@ def test_results_that_come_in_any_order_are_written_in_order_as_early_as_possibl
     blocks = [f"==> line {i} of x: Say {i}\ntext {i}\n\n" for i in range(3)]
     assert [out for out, _ in written] == ["", blocks[0], "", blocks[1] + blocks[2]]
     assert [err for _, err in written] == ["", "", "", "error: line 3 of x: too long\n"]
-    assert results.totals == Totals(num_prompts=4, num_failed=1, num_output_tokens=15)
+    assert results.totals == Totals(
+        num_prompts=4, num_failed=1, num_output_tokens=15, num_cached_tokens=3, num_preemptions=6
+    )
+
+
+@pytest.mark.parametrize(
+    ("cached", "preempted", "ends"),
+    [
+        (0, 0, "5.0 per second"),
+        (7, 0, "5.0 per second; 7 prompt tokens were cached"),
+        (7, 2, "5.0 per second; 7 prompt tokens were cached; 2 preemptions, for the KV cache was full"),
+    ],
+)
+def test_totals_tell_what_the_cache_saved_and_what_its_size_cost(capsys, cached, preempted, ends):
+    print_totals(Totals(2, 1, num_output_tokens=10, num_cached_tokens=cached, num_preemptions=preempted), 2.0)
+    assert capsys.readouterr().err == f"2 prompts, 1 failed; 10 output tokens in 2.00 s, {ends}\n"
 
 
 def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
@@ -206,6 +239,9 @@ def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
 
 
 # ---- what is refused before any weight is read -----------------------------------------------------------------------
+
+RANDOM = ["--load-format", "random"]
+"""A model that needs no file."""
 
 
 @pytest.mark.parametrize(
@@ -226,6 +262,12 @@ def test_a_model_without_a_tokenizer_answers_in_ids(capsys):
         (["--quantization", "int3"], "quantization is 'int3'; it must be 'int8' or 'int4'"),
         (["--quantization", "int4", "--group-size", "48"], "group_size is 48; it must be 32, 64, 128, or 0"),
         (["--group-size", "64"], "group_size is 64, and only quantization 'int4' has groups"),
+        (["--kv-dtype", "fp8", *RANDOM], "kv_dtype is 'fp8'; it must be 'auto' or 'int8'"),
+        (["--memory-fraction", "1.5", *RANDOM], "memory_fraction is 1.5; it must be a number in (0, 1]"),
+        (["--memory-fraction", "nan", *RANDOM], "memory_fraction is nan; it must be a number in (0, 1]"),
+        (["--page-size", "0", *RANDOM], "page_size is 0; it must be a whole number in [1, 65536]"),
+        (["--cache", "ring", *RANDOM], "cache is 'ring'; it must be 'paged' or 'contiguous'"),
+        (["--num-kv-pages", "0", *RANDOM], "num_kv_pages is 0"),
         (["--chat", "--token-ids"], "--token-ids"),
         (["--system", "Be brief."], "--system"),
         (["--prompts-file", "-"], "--prompts-file"),
@@ -259,6 +301,31 @@ def test_a_gpu_kernel_that_fails_its_test_is_one_line_and_exit_code_4(monkeypatc
     result = jaxinfer("generate", "--prompt", "1", "--token-ids", "--load-format", "random")
     assert (result.exit_code, result.stdout) == (4, "")
     assert result.stderr == "error: the GPU kernel for something computes wrong values\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {"kv_dtype": "auto", "prefix_cache": True, "cache": "paged", "page_size": 16, "memory_fraction": None}),
+        (["--kv-dtype", "int8"], {"kv_dtype": "int8"}),
+        (["--memory-fraction", "0.25"], {"memory_fraction": 0.25}),
+        (["--page-size", "8"], {"page_size": 8}),
+        (["--no-prefix-cache"], {"prefix_cache": False}),
+        (["--cache", "contiguous"], {"cache": "contiguous"}),
+        (["--num-kv-pages", "9"], {"num_kv_pages": 9}),
+    ],
+)
+def test_options_of_the_cache_are_passed_on(monkeypatch, arguments, expected):
+    found = {}
+
+    def build(loaded, **settings):
+        found.update(settings)
+        raise ValueError("that will do")
+
+    monkeypatch.setattr("jaxinfer.llm.build_engine", build)
+    result = jaxinfer("generate", "--prompt", "1", "--token-ids", *RANDOM, *arguments)
+    assert result.stderr == "error: that will do\n"
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_an_unknown_option_and_a_word_for_a_number_have_exit_code_2():

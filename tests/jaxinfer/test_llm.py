@@ -109,8 +109,10 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
         11: ({"prompt_token_ids": "12"}, "prompt_token_ids is '12'; it must be a list"),
         9: ("Lily \ud800 ran", "surrogate"),
         10: ({"messages": [{"role": "user", "content": "Hello"}]}, "template"),
+        13: ({"prompt": "Lily", "cache_salt": 5}, "cache_salt is 5; it must be text"),
+        14: ({"prompt_token_ids": [1], "cache_salt": b"a"}, "cache_salt is b'a'; it must be text"),
     }
-    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(14)]
+    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(16)]
     outputs = llm.generate(prompts, greedy(5))
     good = text_of(llm, "Once upon a time", greedy(5))
     for i, output in enumerate(outputs):
@@ -184,6 +186,8 @@ def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -
             llm.chat(conversations[1], greedy(5))
         streamed = "".join(output.outputs[0].delta for output in llm.stream({"messages": conversations[0]}, greedy(5)))
         with_tools = llm.chat(conversations[:1], greedy(1), tools=[{"name": " a tool"}])
+        with pytest.raises(ValueError, match=r"cache_salt is \['a'\]; it must be text"):
+            llm.generate({"messages": conversations[0], "cache_salt": ["a"]})
     finally:
         llm.tokenizer.chat_template = None
     assert with_tools[0].prompt == "<s> Once upon a tool"
@@ -192,6 +196,31 @@ def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -
     assert outputs[0].outputs[0].text == alone.outputs[0].text == streamed
     assert "['content'] is None" in outputs[1].error
     assert outputs[2].error is None
+
+
+@pytest.mark.parametrize("form", ["prompt", "prompt_token_ids", "messages"])
+def test_a_salt_keeps_the_pages_of_equal_prompts_apart(llm: LLM, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}")
+    text = f"{form} was the word that Lily did not know, so she asked her mom, who did not know it."
+    given = {
+        "prompt": text,
+        "prompt_token_ids": llm.tokenizer.encode(text),
+        "messages": [{"role": "user", "content": text}],
+    }
+    plain, salted, other = ({form: given[form]} | salt for salt in ({}, {"cache_salt": "a"}, {"cache_salt": "b"}))
+    usages = [llm.generate(prompt, greedy(2))[0].usage for prompt in (plain, salted, salted, other, plain)]
+    num_tokens = usages[0].prompt_tokens
+    assert num_tokens == len(llm.tokenizer.encode(text, add_special_tokens=form != "messages"))
+    found = (num_tokens - 1) // 16 * 16
+    assert found > 0
+    assert [usage.cached_tokens for usage in usages] == [0, 0, found, 0, found]
+    assert [usage.completion_tokens for usage in usages] == [2] * 5
+
+
+def test_a_stream_tells_the_usage_so_far(llm: LLM) -> None:
+    usages = [output.usage for output in llm.stream("Once upon a time", greedy(5))]
+    assert [usage.completion_tokens for usage in usages] == [1, 2, 3, 4, 5]
+    assert {usage.prompt_tokens for usage in usages} == {len(llm.tokenizer.encode("Once upon a time"))}
 
 
 def test_a_caller_may_change_what_it_was_handed(llm: LLM) -> None:
@@ -247,6 +276,20 @@ def test_a_model_in_int8_holds_the_matrices_of_its_layers_in_it(shared_data: Pat
     assert num_of_dtype(llm, "int8") == 4 * llm.model_config.num_layers
 
 
+def test_the_options_of_the_cache_reach_the_engine(shared_data: Path) -> None:
+    """A model in int8 with pages of 8 tokens, 12 of them: it answers, and shares nothing."""
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 12, "page_size": 8}
+    llm = LLM(shared_data / "stories260K-hf", kv_dtype="int8", cache="contiguous", prefix_cache=False, **limits)
+    layers = llm.engine._runner._kv_cache.layers
+    assert {layer.pages.dtype.name for layer in layers} == {"int8"}
+    assert {layer.pages.shape[:2] for layer in layers} == {(13, 8)}
+    config = llm.engine._config
+    assert (config.cache, config.prefix_cache, config.page_size) == ("contiguous", False, 8)
+    [output] = llm.generate("Once upon a time", greedy(12))
+    story = (shared_data / "stories260K-greedy-200.txt").read_text()
+    assert story.startswith("Once upon a time" + output.outputs[0].text)
+
+
 def num_of_dtype(llm: LLM, dtype: str) -> int:
     return sum(weight.dtype == dtype for weight in llm.engine._runner.programs.weights)
 
@@ -262,6 +305,11 @@ def num_of_dtype(llm: LLM, dtype: str) -> int:
         ({"num_kv_pages": 0}, "num_kv_pages is 0"),
         ({"max_num_seqs": 0}, "max_num_seqs is 0"),
         ({"page_size": 0}, "page_size is 0"),
+        ({"kv_dtype": "fp8"}, "kv_dtype is 'fp8'; it must be 'auto' or 'int8'"),
+        ({"memory_fraction": 0}, "memory_fraction is 0; it must be a number in"),
+        ({"memory_fraction": 1e-9}, "there is room for -.* bytes of KV cache beside the weights"),
+        ({"cache": "ring"}, "cache is 'ring'; it must be 'paged' or 'contiguous'"),
+        ({"prefix_cache": None}, "prefix_cache is None; it must be True or False"),
         ({"max_chunk_tokens": 20}, "multiple of block_q"),
         ({"load_format": "random"}, "random weights need the name of a preset"),
         ({"load_format": "dummy"}, "load_format is 'dummy'"),

@@ -1,12 +1,15 @@
 """What a model's files give when they are put together, and what is looked at before an engine is built of them."""
 
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
-from jaxinfer import loading
+from checkpoints.quantization import abstract_weights, num_bytes
+from jaxinfer import device_memory, kv_cache, loading
 from jaxinfer.config import Quantization
 from jaxinfer.kernel_self_test import KernelSelfTestError
 from jaxinfer.loading import build_engine, open_model
@@ -77,18 +80,22 @@ def tested(monkeypatch):
     ("num_gpus", "kernels", "is_tested"),
     [(1, "auto", True), (1, "pallas", True), (1, "xla", False), (0, "auto", False), (0, "pallas", False)],
 )
-def test_kernels_are_tested_where_a_gpu_is_to_run_them(with_gpus, tested, model, num_gpus, kernels, is_tested):
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+def test_kernels_are_tested_where_a_gpu_is_to_run_them(
+    with_gpus, tested, model, num_gpus, kernels, is_tested, kv_dtype
+):
     with_gpus(num_gpus)
     int8 = Quantization(bits=8)
-    _, runner = build_engine(model, dtype="bfloat16", quantization=int8, kernels=kernels, **LIMITS)
+    _, runner = build_engine(model, dtype="bfloat16", quantization=int8, kernels=kernels, kv_dtype=kv_dtype, **LIMITS)
     if not is_tested:
         assert tested == []
         return
-    [(tested_model, config, dtype, quantization, implementation)] = tested
+    [(tested_model, config, dtype, quantization, implementation, cache_dtype)] = tested
     assert (tested_model, quantization) == (model.config, int8)
     assert implementation == (None if kernels == "auto" else kernels)
     assert {name: getattr(config, name) for name in LIMITS} == LIMITS
     assert dtype == runner.programs.weights[0].dtype == "bfloat16"
+    assert cache_dtype == runner._kv_cache.layers[0].pages.dtype == ("bfloat16" if kv_dtype == "auto" else "int8")
 
 
 def test_kernels_that_fail_end_the_start_before_weights_are_read(with_gpus, monkeypatch, model):
@@ -112,3 +119,51 @@ def test_of_several_gpus_the_first_is_used_and_named(with_gpus, tested, model, c
     with_gpus(num_gpus)
     build_engine(model, **LIMITS)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == warnings
+
+
+# ---- the cache -------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_as_the_activations_or_int8(model):
+    dtypes = {
+        (dtype, kv_dtype): build_engine(model, dtype=dtype, kv_dtype=kv_dtype, **LIMITS)[1]
+        ._kv_cache.layers[0]
+        .pages.dtype
+        for dtype in ("float32", "bfloat16")
+        for kv_dtype in ("auto", "int8")
+    }
+    assert dtypes == {
+        ("float32", "auto"): "float32",
+        ("float32", "int8"): "int8",
+        ("bfloat16", "auto"): "bfloat16",
+        ("bfloat16", "int8"): "int8",
+    }
+
+
+@pytest.mark.parametrize("kv_dtype", ["fp8", "float32", "", None, 8])
+def test_another_dtype_of_the_cache_is_refused(model, kv_dtype):
+    with pytest.raises(ValueError, match=re.escape(f"kv_dtype is {kv_dtype!r}; it must be 'auto' or 'int8'")):
+        build_engine(model, kv_dtype=kv_dtype, **LIMITS)
+
+
+def test_room_for_the_cache_is_what_the_weights_leave(model, monkeypatch):
+    """One of the pages is the dummy page."""
+    monkeypatch.setattr(device_memory, "_cpu_memory", lambda: 400_000)
+    weight_bytes = num_bytes(abstract_weights(model.config, np.dtype(np.float32), None))
+    token_bytes = kv_cache.bytes_per_token(model.config, np.dtype(np.float32))
+    engine, _ = build_engine(model, dtype="float32", memory_fraction=0.5, max_num_seqs=1000, page_size=8)
+    assert engine.scheduler.num_free_pages == ((200_000 - weight_bytes) // (8 * token_bytes) - 1,)
+
+
+def test_pages_are_those_of_one_model_in_one_form(model):
+    """What keys and values depend on besides the tokens."""
+    forms = [
+        {"dtype": "float32"},
+        {"dtype": "bfloat16"},
+        {"dtype": "float32", "kv_dtype": "int8"},
+        {"dtype": "float32", "quantization": Quantization(bits=8)},
+    ]
+    identities = [build_engine(model, **form, **LIMITS)[0]._cache_identity for form in forms]
+    renamed = dataclasses.replace(model, name="another")
+    identities.append(build_engine(renamed, dtype="float32", **LIMITS)[0]._cache_identity)
+    assert len(set(identities)) == 5

@@ -164,6 +164,23 @@ def test_an_engine_in_bfloat16_stays_near_the_definition_in_float64() -> None:
         assert error(logits, decoder_logits(other, rounded, whole)[-num_tokens:]) > 2 * BF16_TOLERANCE
 
 
+INT8_TOLERANCE = 0.012
+"""Of the same measure. A key or value is off by up to half a step, 1/254 of the largest of its head of 16, which is
+some 2.5 times a usual one: 0.6 % in the mean. Three layers do so, which adds up to sqrt(3) times that, 1 %."""
+
+
+def test_an_engine_with_keys_and_values_in_int8_stays_near_the_definition_in_float64() -> None:
+    prompt, num_tokens = load_reference("tiny_mistral").arrays["token_ids"].tolist(), 20
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "few_programs": True}
+    token_ids, logits = record_greedy(engine(decoder(TINY_MISTRAL), kv_dtype=jnp.int8, **limits), prompt, num_tokens)
+    weights, whole = read_hf_weights(TINY_MISTRAL, CONFIG), prompt + token_ids[:-1]
+    found = error(logits, decoder_logits(CONFIG, weights, whole)[-num_tokens:])
+    assert INT8_TOLERANCE / 3 < found < INT8_TOLERANCE  # pages of bfloat16 would be below
+    for window in (7, 9):
+        other = dataclasses.replace(CONFIG, windows=(window,) * 3)
+        assert error(logits, decoder_logits(other, weights, whole)[-num_tokens:]) > 2 * INT8_TOLERANCE
+
+
 @pytest.mark.parametrize("name", ["tiny_mistral", "tiny_llama_sharded"])
 def test_the_head_of_a_model_in_bfloat16_gives_float32(name: str) -> None:
     """By the product itself, not by a cast of what it rounded: the one product with V columns has float32 results."""
