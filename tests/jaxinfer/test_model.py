@@ -185,13 +185,13 @@ def test_an_engine_with_keys_and_values_in_int8_stays_near_the_definition_in_flo
 def test_the_head_of_a_model_in_bfloat16_gives_float32(name: str) -> None:
     """By the product itself, not by a cast of what it rounded: the one product with V columns has float32 results."""
     model = decoder(FIXTURES / name, jnp.bfloat16)
-    cache = kv_cache.allocate(model.config, num_pages=4, page_size=8, max_num_seqs=2, dtype=jnp.dtype(jnp.bfloat16))
+    cache = kv_cache.allocate(model.config, num_pages=(4,), page_size=8, max_num_seqs=2, dtype=jnp.dtype(jnp.bfloat16))
     layout = StepLayout(
         num_rows=2,
         num_chunk_tokens=0,
         max_chunk_tokens=0,
         block_q=1,
-        table_widths=(4,) * len(model.config.group_windows),
+        table_widths=(4,),
         num_slots=2,
     )
     step = jax.jit(lambda cache, packed: model(jnp.zeros(3, jnp.int32), cache, layout.unpack(packed)))
