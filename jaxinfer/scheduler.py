@@ -312,6 +312,7 @@ class Scheduler:
         """End a request and give back all it held."""
         if request.slot is None:
             del self._waiting[request.request_id]
+            self._without_room = None  # it may be this one, which is to be forgotten
         else:
             self._vacate(request)
         request.status = RequestStatus.FINISHED

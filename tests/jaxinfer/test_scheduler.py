@@ -544,6 +544,17 @@ def test_a_finished_request_is_forgotten():
     assert [reference() for reference in references] == [None] * 4
 
 
+def test_a_head_that_found_no_room_is_forgotten_when_it_is_aborted():
+    scheduler = make_scheduler(num_kv_pages=4)
+    add(scheduler, "a", num_prompt=8, max_new=3)
+    reference = weakref.ref(add(scheduler, "b", num_prompt=8))
+    step(scheduler)
+    assert scheduler.num_waiting == 1
+    scheduler.abort("b")
+    gc.collect()
+    assert reference() is None
+
+
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_what_the_scheduler_keeps_does_not_grow_with_the_requests_it_served(prefix_cache):
     scheduler, sizes = make_scheduler(prefix_cache=prefix_cache), []
