@@ -108,6 +108,16 @@ def test_a_prompt_that_differs_early_shares_only_what_is_before(runner: SharedRu
     assert_answers(answer, runner, prompt)
 
 
+def test_the_same_tokens_behind_others_are_no_prefix(runner: SharedRunner) -> None:
+    """Its pages have the tokens of pages that are known."""
+    engine = runner.engine()
+    ask(engine, PREFIX)
+    prompt = PREFIX[10 * PAGE : 500]
+    answer = ask(engine, prompt)
+    assert answer.num_computed == len(prompt)
+    assert_answers(answer, runner, prompt)
+
+
 LEFT_AFTER_EVICTION = {"full": 7 * PAGE, "window": 0, "two groups": 0, "int8": 0}
 """70 pages; of the first prompt 62 are known and one is not full. The second takes 63: the 8 blank ones and the last 55
 of the known. What is left of the beginning is of no use where the pages of a window are gone."""

@@ -46,19 +46,25 @@ class Load:
 
 @pytest.fixture(scope="module")
 def loads() -> dict[str, Load]:
-    """Short prompts, many with one beginning, and long answers: each takes far more pages than at its start."""
+    """Short prompts, many with one beginning, and long answers: each takes far more pages than at its start.
+
+    The last ten are the longest: of these some would be preempted too often, were they admitted as soon as they fit.
+    """
     rng = random.Random(0)
     stems = [[rng.randrange(VOCAB_SIZE) for _ in range(20)] for _ in range(3)]
     found = {}
     for i in range(40):
-        prompt = rng.choice(stems)[: rng.choice([2, 4, 8, 20])] + [rng.randrange(VOCAB_SIZE) for _ in range(4)]
-        num_tokens = rng.choice([0, 1, 20, 40, 60])
+        longest = i >= 30
+        prompt = rng.choice(stems)[: rng.choice([0] if longest else [2, 4, 8, 20])] + [
+            rng.randrange(VOCAB_SIZE) for _ in range(4)
+        ]
+        num_tokens = 80 if longest else rng.choice([0, 1, 20, 40, 60])
         params = SamplingParams(
             temperature=rng.choice([0, 0, 0.7]),
             seed=i,
             max_tokens=num_tokens,
             min_tokens=rng.choice([0, num_tokens // 2]),
-            stop_token_ids=rng.choice([(), range(6)]),
+            stop_token_ids=rng.choice([(), () if longest else range(6)]),
         )
         found[str(i)] = Load(prompt, params)
     return found
