@@ -60,11 +60,11 @@ def resolve_limits(
     longest = asked.max_model_len
     if longest > model.max_position_embeddings:
         raise ValueError(f"max_model_len is {longest}; this model takes at most {model.max_position_embeddings} tokens")
+    room = room_for_cache(weight_bytes, memory_fraction, jax.devices()[0].memory_stats())
     if num_kv_pages is not None:
         _check_addressable(asked, model, kv_dtype)
         fits = longest if asked.num_kv_pages >= asked.table_widths[0] else asked.num_kv_pages * page_size
     else:
-        room = room_for_cache(weight_bytes, memory_fraction, jax.devices()[0].memory_stats())
         fits = _longest_that_fits(asked, model, kv_dtype, room)
         if max_model_len is not None and fits < longest:
             raise ValueError(

@@ -163,6 +163,7 @@ def test_a_line_says_how_many_tokens_the_pool_holds(caplog):
         ({"max_num_seqs": 1.0}, r"max_num_seqs is 1\.0"),
         ({"seed": True}, "seed is True"),
         ({"memory_fraction": 1.5}, r"memory_fraction is 1\.5; it must be a number in \(0, 1\]"),
+        ({"memory_fraction": 7, "num_kv_pages": 5}, r"memory_fraction is 7; it must be a number in \(0, 1\]"),
         ({"prefix_cache": 1}, "prefix_cache is 1; it must be True or False"),
         ({"cache": "ring"}, "cache is 'ring'; it must be 'paged' or 'contiguous'"),
     ],

@@ -46,6 +46,9 @@ class FakeGpu(SimpleNamespace):
     def __init__(self, index: int) -> None:
         super().__init__(index=index, platform="gpu", device_kind="NVIDIA A10", core_count=72, compute_capability="8.6")
 
+    def memory_stats(self) -> dict[str, int]:
+        return {"bytes_limit": 24 * 2**30, "bytes_in_use": 0}
+
     def __str__(self) -> str:
         return f"cuda:{self.index}"
 
