@@ -228,6 +228,24 @@ class EngineConfig:
         )
         return tuple(min(longest, width) for width in of_windows)
 
+    def least_pages(self, num_tokens: int) -> tuple[int, ...]:
+        """For each cache group the fewest pages in which a request comes to ``num_tokens`` tokens if it runs alone.
+
+        A token sees a window of W positions, itself included, which touch at most ceil(W / page_size) + 1 pages; a
+        prompt is read in pieces as small as it takes.
+        """
+        all_pages = -(-num_tokens // self.page_size)
+        if self.cache == "contiguous":
+            return (all_pages,) * len(self.windows)
+        return tuple(
+            all_pages if window is None else min(all_pages, -(-window // self.page_size) + 1) for window in self.windows
+        )
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Tokens for which a request takes pages when it is admitted, whatever it comes to need."""
+        return self.max_model_len if self.cache == "contiguous" else 0
+
     @property
     def group_pages(self) -> tuple[int, ...]:
         """Pages that requests can hold of each cache group: in proportion to what the longest request takes of each."""

@@ -16,8 +16,9 @@ def room_for_cache(weight_bytes: int, memory_fraction: float | None, gpu_memory:
 
     Args:
         weight_bytes: what the weights will take.
-        memory_fraction: the share of the memory, in (0, 1], that weights and cache together may take; None: 0.9 of a
-            GPU's, and 1 GiB for the cache on a CPU.
+        memory_fraction: the share, in (0, 1], that weights and cache together may take of what XLA takes of a GPU
+            (three quarters is JAX's default), or of a CPU's memory; None: 0.9 on a GPU, and 1 GiB for the cache on a
+            CPU.
         gpu_memory: ``bytes_limit`` and ``bytes_in_use`` as ``jax.Device.memory_stats`` has them; None for a CPU, which
             does not say.
 
@@ -36,10 +37,31 @@ def room_for_cache(weight_bytes: int, memory_fraction: float | None, gpu_memory:
     return int(_cpu_memory() * memory_fraction) - weight_bytes
 
 
-def _cpu_memory(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Bytes of the machine, or of the container where that has fewer (Linux cgroups, version 2)."""
+def _cpu_memory() -> int:
+    """Bytes of the machine, or of the container where that has fewer."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([machine, *container_limits(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))])
+
+
+def container_limits(root: Path, own: Path) -> list[int]:
+    """Limits in bytes of the Linux cgroups (version 2) that a process is in; none where there is none.
+
+    Args:
+        root: the folder under which the groups lie.
+        own: the file whose line ``0::/path`` names the process's group.
+    """
     try:
-        return min(machine, int(cgroup.read_text()))
-    except (OSError, ValueError):  # no cgroups, or "max"
-        return machine
+        lines = own.read_text().splitlines()
+    except OSError:
+        return []
+    paths = [line.removeprefix("0::/") for line in lines if line.startswith("0::/")]
+    within = [folder for path in paths for folder in (root / path, *(root / path).parents)]
+    folders = [folder for folder in within if folder.is_relative_to(root)]
+    return [int(limit) for folder in folders if (limit := _read(folder / "memory.max")).isdecimal()]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()  # "max": no limit
+    except OSError:
+        return ""

@@ -174,7 +174,7 @@ class Engine:
             raise
 
     def _give_up(self, batch: Batch) -> None:
-        """End the unfinished requests of a step that failed."""
+        """End the unfinished requests of a step that failed, or that followed one."""
         unfinished = [row.request for row in batch.rows if not row.request.is_finished]
         for request in unfinished:
             self.scheduler.abort(request.request_id)
@@ -189,8 +189,9 @@ class Engine:
                 step.read()
             )  # the long wait, and so the likely place of a Ctrl-C, after which it can be read again
         except Exception:  # the device failed: it would fail again
-            self._in_flight.popleft()
-            self._give_up(step.batch)
+            # The steps behind it may have read what this one was to write.
+            while self._in_flight:
+                self._give_up(self._in_flight.popleft().batch)
             raise
         with interrupts_held():
             self._in_flight.popleft()

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxinfer.config import ModelConfig
-from jaxinfer.host_pages import HostCache, Table, as_held, number_error, quantized
+from jaxinfer.kernel_case_pages import HostCache, Table, as_held, number_error, quantized
 from pallas_kernels.paged_attention import decode_attention, paged_attention
 
 _LENGTHS = (333, 257, 1)

@@ -10,7 +10,6 @@ scheduled. Whoever shares it reads it in the same step at the earliest, and ther
 """
 
 from collections.abc import Iterable
-from operator import le
 
 from jaxinfer.config import EngineConfig
 from jaxinfer.page_allocator import PageAllocator
@@ -40,10 +39,18 @@ class KVPages:
         """Known pages of all groups whose memory was needed."""
         return sum(allocator.num_evicted for allocator in self._allocators)
 
-    def peak(self, num_tokens: int) -> tuple[int, ...]:
-        """For each group the most pages that a request holds on its way to ``num_tokens`` tokens."""
-        num_pages = self._num_pages(num_tokens)
-        return tuple(min(num_pages, width) for width in self._widths)
+    def first_page(self, position: int, group: int) -> int:
+        """The first page with a key that the token at ``position``, or one behind it, sees in this group's layers."""
+        window = self._windows[group]
+        return 0 if window is None else max(0, position - window + 1) // self._page_size
+
+    def slides(self, num_tokens: int, group: int) -> bool:
+        """Whether pages have left the table of a request of so many tokens."""
+        return self.first_page(num_tokens, group) > 0
+
+    def num_pages(self, num_tokens: int) -> int:
+        """Pages that hold the first ``num_tokens`` tokens of a sequence."""
+        return -(-num_tokens // self._page_size)
 
     def find_prefix(self, request: Request) -> int:
         """The longest prefix of the known tokens, in pages, of which every group still has what later tokens see.
@@ -54,34 +61,17 @@ class KVPages:
             return 0
         return self._longest_hit(self._hashes(request, (request.num_known_tokens - 1) // self._page_size))
 
-    def has_room(
-        self, request: Request, num_tokens: int, num_prefix_pages: int, running: Iterable[tuple[Request, int]]
-    ) -> bool:
-        """Whether a request and all running ones can grow as far as asked, with nothing preempted.
-
-        Args:
-            request: one that holds nothing.
-            num_tokens: how far it is to come.
-            num_prefix_pages: as ``find_prefix`` says.
-            running: the requests that hold pages, and how far each is to come.
-        """
-        needed = list(self.peak(num_tokens))
-        available = list(self.num_free)
-        for group, (window, allocator) in enumerate(zip(self._windows, self._allocators, strict=True)):
-            if window is None:  # what others hold takes no free page
-                needed[group] -= sum(not allocator.is_free(key) for key in request.page_hashes[:num_prefix_pages])
-            else:  # tables that slide stop sharing, so each is counted whole
-                available[group] = self._sizes[group]
-        for other, end in running:
-            for group, num_pages in enumerate(self.peak(end)):
-                held = len(other.page_tables[group].pages) if self._windows[group] is None else 0
-                needed[group] += max(0, num_pages - held)
-        return all(map(le, needed, available))
+    def held_prefix(self, request: Request, num_prefix_pages: int, group: int) -> list[int]:
+        """Pages of one group that somebody holds and that a request with this prefix would share."""
+        allocator = self._allocators[group]
+        start = self.first_page(num_prefix_pages * self._page_size, group)
+        pages = map(allocator.held_page, request.page_hashes[start:num_prefix_pages])
+        return [page for page in pages if page is not None]
 
     def open(self, request: Request, num_prefix_pages: int) -> None:
         """Give an admitted request its tables, with the pages of its cached prefix in them."""
-        for window, allocator in zip(self._windows, self._allocators, strict=True):
-            table = PageTable(first_page=self._first_page(num_prefix_pages * self._page_size, window))
+        for group, allocator in enumerate(self._allocators):
+            table = PageTable(first_page=self.first_page(num_prefix_pages * self._page_size, group))
             table.pages.extend(map(allocator.share, request.page_hashes[table.first_page : num_prefix_pages]))
             request.page_tables.append(table)
         request.num_pages = request.num_registered_pages = num_prefix_pages
@@ -93,8 +83,8 @@ class KVPages:
                 self._slide(request)
 
     def _slide(self, request: Request) -> None:
-        for table, window, allocator in zip(request.page_tables, self._windows, self._allocators, strict=True):
-            num_left = self._first_page(request.num_scheduled_tokens, window) - table.first_page
+        for group, (table, allocator) in enumerate(zip(request.page_tables, self._allocators, strict=True)):
+            num_left = self.first_page(request.num_scheduled_tokens, group) - table.first_page
             if num_left > 0:
                 for page in table.pages[:num_left]:
                     allocator.release(page)
@@ -106,8 +96,12 @@ class KVPages:
         return self._page_size * (request.num_pages + min(self.num_free))
 
     def extend(self, request: Request, num_tokens: int) -> None:
-        """Take the pages that the request needs to hold ``num_tokens`` tokens; ``longest_end`` says whether it can."""
-        num_new = self._num_pages(num_tokens) - request.num_pages
+        """Take the pages that the request needs to hold ``num_tokens`` tokens; ``longest_end`` says whether it can.
+
+        Raises:
+            RuntimeError: it cannot.
+        """
+        num_new = self.num_pages(num_tokens) - request.num_pages
         if num_new > 0:
             for table, allocator in zip(request.page_tables, self._allocators, strict=True):
                 table.pages.extend(allocator.allocate() for _ in range(num_new))
@@ -126,14 +120,14 @@ class KVPages:
 
     def close(self, request: Request) -> None:
         """Take back all that the request holds. What is known of it stays known until the memory is needed."""
-        for table, allocator in zip(request.page_tables, self._allocators, strict=False):
+        for table, allocator in zip(request.page_tables, self._allocators, strict=True):
             for page in reversed(table.pages):  # the end of a prefix is of no use once its beginning is gone
                 allocator.release(page)
         request.page_tables.clear()
         request.num_pages = request.num_registered_pages = 0
 
     def forget(self) -> None:
-        """Share no page that is known now: for when steps failed that were to write them."""
+        """Share none of the pages that are known now."""
         for allocator in self._allocators:
             allocator.forget()
 
@@ -142,10 +136,10 @@ class KVPages:
         longest, runs = 0, [0] * len(self._allocators)  # known pages in a row, up to the one looked at
         for number, key in enumerate(hashes, start=1):
             missing = False
-            for group, (window, allocator) in enumerate(zip(self._windows, self._allocators, strict=True)):
+            for group, allocator in enumerate(self._allocators):
                 runs[group] = runs[group] + 1 if allocator.knows(key) else 0
-                missing |= runs[group] < number - self._first_page(number * self._page_size, window)
-                if window is None and runs[group] < number:
+                missing |= runs[group] < number - self.first_page(number * self._page_size, group)
+                if self._windows[group] is None and runs[group] < number:
                     return longest
             if not missing:
                 longest = number
@@ -158,10 +152,3 @@ class KVPages:
             start = len(hashes) * size
             hashes.append(next_hash(previous, request.token_ids(start, start + size)))
         return hashes[:num_pages]
-
-    def _first_page(self, position: int, window: int | None) -> int:
-        """The first page that holds a key which the token at ``position`` or a later one sees."""
-        return 0 if window is None else max(0, position - window + 1) // self._page_size
-
-    def _num_pages(self, num_tokens: int) -> int:
-        return -(-num_tokens // self._page_size)

@@ -38,7 +38,8 @@ def resolve_limits(
         model: the shape of the model.
         kv_dtype: of the cache.
         weight_bytes: what the weights take of the device.
-        max_model_len: None: the model's, or what the cache holds if that is less (a warning says so).
+        max_model_len: None: the model's. What the cache holds if that is less, with a warning, unless it was asked for
+            and ``num_kv_pages`` was not.
         num_kv_pages: None: what the memory allows, at most what ``max_num_seqs`` of the longest requests need.
         memory_fraction: as in ``room_for_cache``; not used where ``num_kv_pages`` is given.
         max_num_seqs, max_chunk_tokens, page_size, prefix_cache, cache, seed: as in ``EngineConfig``.
@@ -60,21 +61,26 @@ def resolve_limits(
     longest = asked.max_model_len
     if longest > model.max_position_embeddings:
         raise ValueError(f"max_model_len is {longest}; this model takes at most {model.max_position_embeddings} tokens")
-    room = room_for_cache(weight_bytes, memory_fraction, jax.devices()[0].memory_stats())
-    if num_kv_pages is not None:
-        _check_addressable(asked, model, kv_dtype)
-        fits = longest if asked.num_kv_pages >= asked.table_widths[0] else asked.num_kv_pages * page_size
-    else:
-        fits = _longest_that_fits(asked, model, kv_dtype, room)
+    memory = jax.devices()[0].memory_stats()
+    room = room_for_cache(weight_bytes, memory_fraction, memory)
+    is_gpu = memory is not None
+    limits = asked
+    if num_kv_pages is None:
+        fits = _longest_that_fits(asked, model, kv_dtype, room, weight_bytes)
         if max_model_len is not None and fits < longest:
             raise ValueError(
                 f"max_model_len is {longest}, and the memory holds the keys and values of {fits} tokens; "
                 "lower max_model_len, or give num_kv_pages"
             )
-    if max_model_len is None and fits < longest:
-        logger.warning("max_model_len is %d instead of %d: the KV cache holds no longer sequence", fits, longest)
-        asked = replace(asked, max_model_len=fits)
-    limits = asked if num_kv_pages is not None else _with_all_pages(asked, model, kv_dtype, room)
+        limits = _with_all_pages(replace(asked, max_model_len=fits), model, kv_dtype, room, is_gpu)
+    if limits.least_pages(limits.max_model_len)[0] > limits.num_kv_pages:
+        limits = replace(limits, max_model_len=limits.num_kv_pages * page_size)
+    if limits.max_model_len < longest:
+        logger.warning(
+            "max_model_len is %d instead of %d: the KV cache holds no longer sequence", limits.max_model_len, longest
+        )
+    if is_gpu:
+        _check_addressable(limits, model, kv_dtype)
     logger.info("%s", describe_pool(limits, model, kv_dtype))
     return limits
 
@@ -97,7 +103,9 @@ def describe_pool(limits: EngineConfig, model: ModelConfig, kv_dtype: np.dtype) 
     return f"KV cache, {kv_dtype.name}, {gib:.2f} GiB: " + "; ".join(groups)
 
 
-def _longest_that_fits(asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype, room: int) -> int:
+def _longest_that_fits(
+    asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype, room: int, weight_bytes: int
+) -> int:
     """Tokens of the longest sequence, up to the one asked for, that has room if it is the only one.
 
     Raises:
@@ -106,18 +114,20 @@ def _longest_that_fits(asked: EngineConfig, model: ModelConfig, kv_dtype: np.dty
 
     def bytes_of_one(length: int) -> int:
         limits = replace(asked, max_model_len=length)
-        return cache_bytes(replace(limits, num_kv_pages=limits.table_widths[0]), model, kv_dtype)
+        return cache_bytes(replace(limits, num_kv_pages=limits.least_pages(length)[0]), model, kv_dtype)
 
     longest = bisect_right(range(1, asked.max_model_len + 1), room, key=bytes_of_one)
     if longest == 0:
-        page_bytes = asked.page_size * kv_cache.bytes_per_token(model, kv_dtype)
         raise ValueError(
-            f"there is room for {room} bytes of KV cache beside the weights, and a page takes {page_bytes}"
+            f"there is room for {max(room, 0)} bytes of KV cache beside the weights, which take {weight_bytes}; a page "
+            f"and the dummy page take {bytes_of_one(1)}"
         )
     return longest
 
 
-def _with_all_pages(asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype, room: int) -> EngineConfig:
+def _with_all_pages(
+    asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype, room: int, is_gpu: bool
+) -> EngineConfig:
     """With as many pages as there is room for, and as the largest number of the longest requests need."""
     most = asked.table_widths[0] * asked.max_num_seqs
 
@@ -125,7 +135,7 @@ def _with_all_pages(asked: EngineConfig, model: ModelConfig, kv_dtype: np.dtype,
         return replace(asked, num_kv_pages=num_pages)
 
     num_pages = bisect_right(range(1, most + 1), room, key=lambda n: cache_bytes(with_pages(n), model, kv_dtype))
-    if any(size in _UNADDRESSABLE for size in _int8_arrays(with_pages(num_pages), model, kv_dtype)):
+    if is_gpu and any(size in _UNADDRESSABLE for size in _int8_arrays(with_pages(num_pages), model, kv_dtype)):
         largest, counts = _UNADDRESSABLE.start - 1, range(1, num_pages + 1)
         num_pages = bisect_right(counts, largest, key=lambda n: max(_int8_arrays(with_pages(n), model, kv_dtype)))
     return with_pages(num_pages)

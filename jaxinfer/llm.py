@@ -62,8 +62,8 @@ class LLM:
             ``auto``: as ``dtype``.
         max_model_len: the longest prompt and output together, in tokens; None: what the model and the memory allow.
         num_kv_pages: pages of the KV cache, as in ``EngineConfig``; None: what the memory allows.
-        memory_fraction: the share of the device's memory, in (0, 1], for weights and cache together; None: 0.9 of a
-            GPU's, and 1 GiB of cache on a CPU.
+        memory_fraction: the share, in (0, 1], that weights and cache together may take of what XLA takes of a GPU
+            (three quarters is JAX's default), or of a CPU's memory; None: 0.9 on a GPU, and 1 GiB of cache on a CPU.
         max_num_seqs: requests that run at the same time.
         max_chunk_tokens: prompt tokens of one step.
         page_size: tokens of one KV page.

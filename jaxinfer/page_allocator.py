@@ -11,7 +11,11 @@ from collections import OrderedDict
 
 
 class PageAllocator:
-    """Hands out the pages 1 to ``num_pages``, every operation in constant time."""
+    """Hands out the pages 1 to ``num_pages``, in constant time.
+
+    Attributes:
+        num_evicted: known pages whose memory was needed, since the start.
+    """
 
     def __init__(self, num_pages: int) -> None:
         self._blank = list(range(num_pages, 0, -1))  # a stack: the page released last is the one still warm in a cache
@@ -47,9 +51,10 @@ class PageAllocator:
         """Whether a page with this content can be shared."""
         return key in self._page_of
 
-    def is_free(self, key: bytes) -> bool:
-        """Whether the page with this content is known and held by nobody: to share it takes a free page."""
-        return self._page_of.get(key) in self._idle
+    def held_page(self, key: bytes) -> int | None:
+        """The page with this content, if it is known and somebody holds it: to share it takes no free page."""
+        page = self._page_of.get(key)
+        return None if page in self._idle else page
 
     def share(self, key: bytes) -> int:
         """Become one more holder of the page with this content, and return its id.
@@ -75,9 +80,9 @@ class PageAllocator:
             raise ValueError(f"page {page} cannot be registered: it is not held")
         if page in self._key_of:
             return
-        if self.is_free(key):
-            earlier = self._page_of.pop(key)
-            del self._key_of[earlier], self._idle[earlier]
+        earlier = self._page_of.get(key)
+        if earlier is not None and earlier in self._idle:
+            del self._key_of[earlier], self._idle[earlier], self._page_of[key]
             self._blank.append(earlier)
         if key not in self._page_of:
             self._page_of[key], self._key_of[page] = page, key

@@ -7,25 +7,18 @@ of counts and is met exactly; an end by a stop token is noticed one step late, a
 Pages are taken as tokens need them. When they run out, the request that arrived last is preempted: its pages are freed,
 and later its known tokens, those that it has drawn included, are read once more as a prompt. Rows of it that are in
 flight are committed all the same. Requests are served in order of arrival, so the earliest one always comes to its end:
-all others' pages are there for it.
-
-Against thrashing a request is admitted only if, after its known tokens, it and every running one can grow by some
-tokens without another preemption. Each time it is preempted these are four times as many, up to the worst case of all.
-Once they are that, only later arrivals can run out of pages. So no request is preempted more often than
-log4(max_model_len / page_size) + 2 times.
+all others' pages are there for it. ``admission`` bounds how often a request is preempted.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jaxinfer.admission import Admission
 from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
 from jaxinfer.kv_pages import KVPages
 from jaxinfer.request import FinishReason, Request, RequestStatus
-
-_GROWTH_PER_PREEMPTION = 4
-"""Factor of the tokens for which there must be room at the next admission."""
 
 
 @dataclass
@@ -34,8 +27,9 @@ class Counters:
 
     Attributes:
         num_preemptions: times that a request's pages were taken from it.
-        num_resumptions: times that a preempted request was admitted again.
-        num_recomputed_tokens: tokens that were computed once more after a preemption.
+        num_resumptions: times that a preempted request was admitted again. Some never are: they are aborted, or end by
+            a token that was in flight.
+        num_recomputed_tokens: tokens that resumed requests had computed before and could not find in the cache.
         num_prompt_tokens: tokens of the prompts of admitted requests.
         num_cached_tokens: those of them that were in the cache already.
     """
@@ -57,6 +51,7 @@ class Scheduler:
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         self._pages = KVPages(config)
+        self._admission = Admission(config, self._pages)
         self._free_slots = list(range(config.max_num_seqs - 1, -1, -1))
         # Both in order of arrival, and all that run arrived before all that wait.
         self._waiting: OrderedDict[str, Request] = OrderedDict()  # a plain dict is slow to pop from the front
@@ -97,7 +92,7 @@ class Scheduler:
         """
         if request.request_id in self._waiting or request.request_id in self._running:
             raise ValueError(f"request id {request.request_id!r} is in use by an unfinished request")
-        self._check_fits(request)
+        self._admission.check_fits(request)
         self._waiting[request.request_id] = request
 
     def abort(self, request_id: str) -> Request | None:
@@ -132,7 +127,7 @@ class Scheduler:
                     decode_rows.append(row)
         while budget > 0 and (admitted := self._admit_next()):
             piece = self._schedule_piece(admitted, budget)
-            assert piece is not None, "a request is admitted only if there is room for its tokens"
+            assert piece is not None, "a request is admitted only if there is room for a token"
             pieces.append(piece)
             budget -= self._padded(piece.num_tokens)
         if not decode_rows and not pieces:
@@ -166,59 +161,23 @@ class Scheduler:
                 changed.append(row.request)
         return changed
 
-    def _check_fits(self, request: Request) -> None:
-        config, name, num_prompt = self._config, f"request {request.request_id!r}", request.num_prompt_tokens
-        if num_prompt == 0:
-            raise ValueError(f"{name} has an empty prompt; at least one token is needed")
-        if num_prompt > config.max_model_len:
-            raise ValueError(
-                f"{name} has a prompt of {num_prompt} tokens and max_model_len is {config.max_model_len}; "
-                "shorten the prompt or raise max_model_len"
-            )
-        if not 0 <= request.max_new_tokens <= config.max_model_len - num_prompt:
-            raise ValueError(
-                f"{name} has max_new_tokens {request.max_new_tokens}; with a prompt of {num_prompt} tokens and "
-                f"max_model_len {config.max_model_len} it must be in [0, {config.max_model_len - num_prompt}]"
-            )
-        for window, needed, there in zip(config.windows, self._worst_case(request), config.group_pages, strict=True):
-            if needed > there:
-                of_layers = "" if len(config.windows) == 1 else f" of the layers with window {window}"
-                raise ValueError(
-                    f"{name} has a prompt of {num_prompt} tokens and may draw {request.max_new_tokens} more "
-                    f"(max_model_len is {config.max_model_len}), which takes {needed} KV pages of "
-                    f"{config.page_size} tokens{of_layers}, and the pool has {there}, for {there * config.page_size} "
-                    "tokens; shorten the prompt, lower max_tokens or raise num_kv_pages"
-                )
-
-    def _worst_case(self, request: Request) -> tuple[int, ...]:
-        is_paged = self._config.cache == "paged"
-        return self._pages.peak(request.max_cached_tokens if is_paged else self._config.max_model_len)
-
     def _admit_next(self) -> Request | None:
         """Admit the request that waits at the head, if it can run to a useful length; none overtakes it."""
         if not self._waiting or not self._free_slots:
             return None
         head = next(iter(self._waiting.values()))
-        # For one there was no room, and no running request gave any back since; to count again would cost each step.
+        # There was no room, and no request gave any back since. It may now find more of its prefix than then, but to
+        # count again would cost each step, and before long somebody ends.
         if head is self._without_room:
             return None
         if head.num_pending_samples > 0:  # preempted a moment ago: the tokens that it is to go on from are in flight
             return None
         num_prefix_pages = self._pages.find_prefix(head)
-        ahead = self._config.page_size * _GROWTH_PER_PREEMPTION**head.num_preemptions
-        running = ((request, self._goal(request, ahead)) for request in self._running.values())
-        if not self._pages.has_room(head, self._goal(head, ahead), num_prefix_pages, running):
+        if not self._admission.has_room(head, num_prefix_pages, self._running.values()):
             self._without_room = head
             return None
         self._admit(head, num_prefix_pages)
         return head
-
-    def _goal(self, request: Request, ahead: int) -> int:
-        """Tokens in the cache once it has read its prompt and drawn ``ahead`` tokens more, if it draws so many."""
-        if self._config.cache == "contiguous":
-            return self._config.max_model_len
-        read = request.num_prefill_tokens if request.slot is not None else request.num_known_tokens
-        return min(max(read, request.num_scheduled_tokens) + ahead, request.max_cached_tokens)
 
     def _admit(self, request: Request, num_prefix_pages: int) -> None:
         num_cached = num_prefix_pages * self._config.page_size
@@ -236,8 +195,7 @@ class Scheduler:
         request.num_prefill_tokens = request.num_known_tokens
         request.num_scheduled_tokens = num_cached
         self._pages.open(request, num_prefix_pages)
-        if self._config.cache == "contiguous":
-            self._pages.extend(request, self._config.max_model_len)
+        self._pages.extend(request, self._config.reserved_tokens)
 
     def _preempt(self, request: Request) -> None:
         """Take a running request's slot and pages, and let it wait before all others."""

@@ -45,8 +45,9 @@ def usage_errors() -> AbstractContextManager[None]:
 @contextmanager
 def shown_warnings() -> Iterator[None]:
     """Around a whole command: each warning of the project, and what the KV cache holds, is a line on stderr."""
-    handler = _LinesOnStderr(logging.INFO)
-    logging.getLogger(_TELLS_OF_THE_CACHE).setLevel(logging.INFO)
+    handler, of_the_cache = _LinesOnStderr(logging.INFO), logging.getLogger(_TELLS_OF_THE_CACHE)
+    level = of_the_cache.level
+    of_the_cache.setLevel(logging.INFO)
     loggers = [logging.getLogger(name) for name in _PACKAGES]
     for logger in loggers:
         logger.addHandler(handler)
@@ -55,7 +56,7 @@ def shown_warnings() -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
-        logging.getLogger(_TELLS_OF_THE_CACHE).setLevel(logging.NOTSET)
+        of_the_cache.setLevel(level)
 
 
 class _LinesOnStderr(logging.Handler):

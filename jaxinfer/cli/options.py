@@ -106,7 +106,8 @@ NumKvPages = Annotated[
 MemoryFraction = Annotated[
     float | None,
     typer.Option(
-        help="Share of the memory for weights and KV cache. Without it: 0.9 of a GPU's, and on a CPU 1 GiB of cache.",
+        help="Share of what XLA takes of a GPU, or of a CPU's memory, for weights and KV cache. "
+        "Without it: 0.9 of a GPU's, and on a CPU 1 GiB of cache.",
         rich_help_panel=_ENGINE,
     ),
 ]

@@ -35,12 +35,26 @@ def test_a_fraction_out_of_range_is_named(fraction, gpu_memory):
     assert repr(fraction) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [("1000000\n", 1_000_000), ("max\n", MACHINE), (f"{2 * MACHINE}\n", MACHINE), ("", MACHINE), (None, MACHINE)],
-)
-def test_a_container_may_have_less_than_the_machine(tmp_path, content, expected):
-    cgroup = tmp_path / "memory.max"
+def test_the_limits_of_a_container_are_those_of_its_group_and_of_all_above(tmp_path):
+    """Where the group is the root that is seen, as in most containers, and where it lies deeper, as of a batch job."""
+    (tmp_path / "job" / "step").mkdir(parents=True)
+    for folder, content in (("", "9000\n"), ("job", "7000\n"), ("job/step", "max\n")):
+        (tmp_path / folder / "memory.max").write_text(content)
+    own = tmp_path / "cgroup"
+    for path, expected in (("/", [9000]), ("/job", [7000, 9000]), ("/job/step", [7000, 9000]), ("/gone", [9000])):
+        own.write_text(f"12:memory:/of/version/1\n0::{path}\n")
+        assert device_memory.container_limits(tmp_path, own) == expected
+
+
+@pytest.mark.parametrize("content", [None, "", "12:memory:/of/version/1\n", "0::/\n"])
+def test_no_container_has_no_limit(tmp_path, content):
+    own = tmp_path / "cgroup"
     if content is not None:
-        cgroup.write_text(content)
-    assert device_memory._cpu_memory(cgroup) == expected
+        own.write_text(content)
+    assert device_memory.container_limits(tmp_path, own) == []
+
+
+def test_a_container_may_have_less_than_the_machine_and_more_counts_as_the_machine(monkeypatch):
+    for limits, expected in (([], MACHINE), ([1000, 2 * MACHINE], 1000), ([2 * MACHINE], MACHINE)):
+        monkeypatch.setattr(device_memory, "container_limits", lambda root, own, limits=limits: limits)
+        assert device_memory._cpu_memory() == expected

@@ -14,7 +14,7 @@ import pytest
 
 from jaxinfer import kernel_cases, kernel_self_test
 from jaxinfer.config import EngineConfig, ModelConfig, Quantization
-from jaxinfer.host_pages import number_error
+from jaxinfer.kernel_case_pages import number_error
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error, relative_error
 from jaxinfer.kernel_self_test import KernelSelfTestError, check_kernels
 from pallas_kernels.device import Device

@@ -1,4 +1,4 @@
-"""What requests hold of each cache group: shared prefixes, tables that slide, and what there is room for.
+"""What requests hold of each cache group: shared prefixes, and tables that slide.
 
 A page holds 4 tokens. ``Writer`` does to ``KVPages`` what the scheduler does, for one request.
 """
@@ -279,63 +279,9 @@ def test_the_pages_of_both_groups_come_back():
 # Room
 
 
-def test_peak_is_the_most_that_a_request_holds_on_its_way():
-    pages = make_pages((None, 5))  # the windowed table has ceil((5 + 8) / 4) + 1 = 5 pages
-    assert [pages.peak(num_tokens) for num_tokens in (0, 1, 4, 5, 20, 21, 64)] == [
-        (0, 0),
-        (1, 1),
-        (1, 1),
-        (2, 2),
-        (5, 5),
-        (6, 5),
-        (16, 5),
-    ]
-
-
 def test_longest_end_counts_the_pages_held_and_those_that_are_free():
     pages = make_pages(num_kv_pages=5)
     writer, other = Writer(pages, range(6)).write_all(), Writer(pages, range(100, 104)).write_all()
     assert pages.longest_end(writer.request) == 4 * (2 + 2)
     other.close()
     assert pages.longest_end(writer.request) == 4 * (2 + 3)
-
-
-def has_room(pages: KVPages, prompt, num_tokens: int, *running: tuple[Writer, int]) -> bool:
-    request = Writer(pages, prompt).request
-    return pages.has_room(request, num_tokens, pages.find_prefix(request), [(w.request, end) for w, end in running])
-
-
-def test_room_is_what_is_free_less_what_the_running_ones_grow_by():
-    pages = make_pages(num_kv_pages=10)
-    running = Writer(pages, range(12)).write_all()  # 3 pages
-    assert has_room(pages, range(100, 110), 28, (running, 12))  # 7 pages
-    assert not has_room(pages, range(100, 110), 29, (running, 12))
-    assert has_room(pages, range(100, 110), 20, (running, 20))  # 5 pages, and 2 more for the other
-    assert not has_room(pages, range(100, 110), 21, (running, 20))
-
-
-def test_pages_that_others_hold_need_no_room_and_those_that_nobody_holds_do():
-    pages = make_pages(num_kv_pages=10)
-    running = Writer(pages, range(12)).write_all()  # 3 pages
-    assert has_room(pages, range(13), 40, (running, 12))  # 10 pages, 3 of them shared
-    running.close()
-    Writer(pages, range(100, 128)).write_all()  # 7 pages
-    assert cached(pages, range(13)) == 12
-    assert has_room(pages, range(13), 12)
-    assert not has_room(pages, range(13), 13)
-
-
-def test_in_a_windowed_group_every_table_is_counted_whole():
-    """Two that share pages now do not share those to come."""
-    pages = make_pages((5,), num_kv_pages=9)
-    running = Writer(pages, range(12)).write_all()
-    assert not has_room(pages, range(13), 40, (running, 40))  # 5 pages each
-    assert has_room(pages, range(13), 16, (running, 40))
-
-
-def test_close_of_a_request_that_holds_nothing_does_nothing():
-    pages = make_pages()
-    writer = Writer(pages, range(5))
-    writer.close()
-    assert writer.request.page_tables == []
-    assert pages.num_free == (32,)

@@ -53,7 +53,9 @@ def test_a_gpu_has_room_for_the_weights_and_the_fraction_asked_for(with_gpu, fra
 
 def test_a_gpu_too_small_for_the_weights_is_an_error(with_gpu):
     with_gpu(12_000_000_000)
-    with pytest.raises(ValueError, match=f"room for -.* bytes .*, and a page takes {MISTRAL_PAGE_BYTES}"):
+    with pytest.raises(
+        ValueError, match=f"room for 0 bytes .* take {MISTRAL_WEIGHT_BYTES}; .* take {2 * MISTRAL_PAGE_BYTES}"
+    ):
         resolve_limits(MISTRAL, BFLOAT16, weight_bytes=MISTRAL_WEIGHT_BYTES)
 
 
@@ -107,9 +109,12 @@ def test_a_window_bounds_the_pages_of_a_request_and_not_its_length():
 
 
 def test_a_pool_smaller_than_a_window_bounds_the_length(caplog):
-    limits = resolve_limits(MISTRAL, BFLOAT16, weight_bytes=0, num_kv_pages=272)
-    assert limits.max_model_len == 272 * 16
-    assert "max_model_len is 4352 instead of 32768" in caplog.text
+    """4,096 positions in a row touch at most 257 pages of 16."""
+    assert resolve_limits(MISTRAL, BFLOAT16, weight_bytes=0, num_kv_pages=257).max_model_len == 32768
+    assert "max_model_len" not in caplog.text
+    limits = resolve_limits(MISTRAL, BFLOAT16, weight_bytes=0, num_kv_pages=256)
+    assert limits.max_model_len == 4096
+    assert "max_model_len is 4096 instead of 32768" in caplog.text
     limits = resolve_limits(MISTRAL, FLOAT32, weight_bytes=0)  # a GiB has 256 pages of 4 MiB
     assert (limits.max_model_len, limits.num_kv_pages) == (255 * 16, 255)
 
@@ -181,7 +186,8 @@ and the first above 2^32."""
 
 
 @pytest.mark.parametrize("num_kv_pages", [LARGEST_REACHED + 1, 100_000, SMALLEST_REACHED - 1])
-def test_pages_of_int8_that_a_gpu_does_not_reach_are_refused(num_kv_pages):
+def test_pages_of_int8_that_a_gpu_does_not_reach_are_refused(with_gpu, num_kv_pages):
+    with_gpu(10**12)
     size = (1 + num_kv_pages) * 2**15
     with pytest.raises(ValueError, match=f"num_kv_pages is {num_kv_pages}, which makes {size} bytes of int8"):
         resolve_limits(MISTRAL, INT8, weight_bytes=0, num_kv_pages=num_kv_pages)

@@ -69,10 +69,10 @@ def test_a_known_page_is_shared_and_free_only_when_its_last_holder_is_gone():
     for _ in range(2):
         allocator.release(page)
         assert allocator.num_free == 2
-        assert not allocator.is_free(b"key")
+        assert allocator.held_page(b"key") == page
     allocator.release(page)
     assert allocator.num_free == 3
-    assert allocator.is_free(b"key")
+    assert allocator.held_page(b"key") is None
     with pytest.raises(ValueError, match=f"page {page} "):
         allocator.release(page)
 
@@ -87,11 +87,11 @@ def test_a_page_that_nobody_holds_any_more_is_still_found_and_sharing_it_takes_i
     assert page not in take_all(allocator)
 
 
-def test_an_unknown_key_is_neither_known_nor_free_and_cannot_be_shared():
+def test_an_unknown_key_is_neither_known_nor_held_and_cannot_be_shared():
     allocator = PageAllocator(2)
     known_page(allocator, b"other")
     assert not allocator.knows(b"key")
-    assert not allocator.is_free(b"key")
+    assert allocator.held_page(b"key") is None
     with pytest.raises(KeyError):
         allocator.share(b"key")
 

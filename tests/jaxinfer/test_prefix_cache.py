@@ -218,10 +218,10 @@ def test_draws_of_a_seed_are_the_same(runner: SharedRunner) -> None:
 def test_the_prefix_of_a_request_that_is_preempted(runner: SharedRunner, name: str) -> None:
     """Two run in a pool for little more than one. What the later one had computed is found again as far as it is left,
     by itself and by a third with the same prompt. Where all layers have a window there is room for both."""
-    prompts = {"earlier": random_ids(5, 80), "later": random_ids(6, 70), "third": random_ids(6, 70)}
+    prompts = {"earlier": random_ids(5, 50), "later": random_ids(6, 40), "third": random_ids(6, 40)}
     large = runner.engine(prefix_cache=False)
     expected = {name: run_alone(large, prompt, greedy(60)).outputs[0].token_ids for name, prompt in prompts.items()}
-    engine = runner.engine(max_model_len=144, num_kv_pages=12)
+    engine = runner.engine(max_model_len=112, max_chunk_tokens=64, num_kv_pages=12)
     for request, prompt in prompts.items():
         engine.add_request(request, prompt, greedy(60))
     outputs = finish(engine)
@@ -230,8 +230,8 @@ def test_the_prefix_of_a_request_that_is_preempted(runner: SharedRunner, name: s
         assert outputs["later"].metrics.num_preemptions == 0
     else:
         assert outputs["later"].metrics.num_preemptions > 0
-        assert outputs["third"].usage.cached_tokens == 4 * PAGE
-    counters, num_positions = engine.scheduler.counters, 80 + 70 + 70 + 3 * 59
+        assert outputs["third"].usage.cached_tokens == 2 * PAGE
+    counters, num_positions = engine.scheduler.counters, 50 + 40 + 40 + 3 * 59
     num_computed = num_positions - counters.num_cached_tokens + counters.num_recomputed_tokens
     assert engine._runner.num_tokens.total() == num_computed
 
@@ -280,3 +280,22 @@ def test_pages_of_a_step_that_failed_are_not_shared(runner: SharedRunner, where:
     assert answer.num_computed == len(prompt)
     assert_answers(answer, runner, prompt)
     assert engine.scheduler.num_free_pages == engine._config.group_pages
+
+
+def test_who_shares_pages_of_a_step_that_failed_ends_with_it(runner: SharedRunner) -> None:
+    """The step behind it was launched before the failure was seen, and reads what was not written."""
+    engine = runner.engine()
+    engine.add_request("fails", SHORT, greedy(5))
+    fail_once(engine, "read")
+    engine.step()
+    engine.add_request("joins", SHORT, greedy(5))
+    with pytest.raises(RuntimeError, match="the device failed"):
+        engine.step()
+    assert engine._runner.batches[-1] == ["fails", "joins"]
+    engine.add_request("comes", SHORT, greedy(NUM_TOKENS))
+    outputs = finish(engine)
+    reasons = {name: output.outputs[0].finish_reason for name, output in outputs.items()}
+    assert reasons == {"fails": "abort", "joins": "abort", "comes": "length"}
+    assert outputs["comes"].usage.cached_tokens == 0
+    expected = run_alone(runner.engine(prefix_cache=False), SHORT, greedy(NUM_TOKENS))
+    assert outputs["comes"].outputs[0].token_ids == expected.outputs[0].token_ids

@@ -284,9 +284,17 @@ def test_a_windowed_group_refuses_nothing_for_its_length():
         most = max(most, 7 - scheduler.num_free_pages[0])
     assert len(request.output_token_ids) == 24
     assert most <= 6
-    scheduler = make_scheduler(windows=(5,), num_kv_pages=6)
-    with pytest.raises(ValueError, match="7 KV pages of 4 tokens, and the pool has 6"):
-        add(scheduler, "a", num_prompt=40, max_new=24)
+
+
+def test_a_pool_of_the_window_and_a_page_holds_a_request_of_any_length():
+    """5 positions may lie in three pages; the prompt is read in pieces of what there is room for."""
+    scheduler = make_scheduler(windows=(5,), num_kv_pages=3)
+    request = add(scheduler, "a", num_prompt=40, max_new=24)
+    while scheduler.has_unfinished:
+        assert step(scheduler).rows[0].num_tokens <= 3 * 4
+    assert len(request.output_token_ids) == 24
+    with pytest.raises(ValueError, match="3 KV pages of 4 tokens, and the pool has 2"):
+        add(make_scheduler(windows=(5,), num_kv_pages=2), "a", num_prompt=40, max_new=24)
 
 
 def test_a_prompt_longer_than_the_model_is_refused_with_the_numbers():
