@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import log
+from math import ceil, log
 
 import pytest
 
@@ -19,7 +19,7 @@ MODELS = {"full": ((None, None), "float32", 16), "window": ((WINDOW, WINDOW), "f
 MODELS |= {"two groups": ((None, WINDOW), "float32", 16), "int8": ((None, WINDOW), "int8", 16)}
 """Windows, dtype of the cache, and pages of the small pool; the longest request takes 12, and 8 of a window."""
 
-MOST_PREEMPTIONS = log(LONGEST / PAGE, 4) + 2
+MOST_PREEMPTIONS = ceil(log(LONGEST / PAGE, 4))
 MANY_STEPS = 5000
 
 
@@ -54,17 +54,16 @@ def loads() -> dict[str, Load]:
     stems = [[rng.randrange(VOCAB_SIZE) for _ in range(20)] for _ in range(3)]
     found = {}
     for i in range(40):
-        longest = i >= 30
-        prompt = rng.choice(stems)[: rng.choice([0] if longest else [2, 4, 8, 20])] + [
-            rng.randrange(VOCAB_SIZE) for _ in range(4)
-        ]
-        num_tokens = 80 if longest else rng.choice([0, 1, 20, 40, 60])
+        is_long = i >= 30
+        stem = [] if is_long else rng.choice(stems)[: rng.choice([2, 4, 8, 20])]
+        num_tokens = 80 if is_long else rng.choice([0, 1, 20, 40, 60])
+        prompt = stem + [rng.randrange(VOCAB_SIZE) for _ in range(4)]
         params = SamplingParams(
             temperature=rng.choice([0, 0, 0.7]),
             seed=i,
             max_tokens=num_tokens,
             min_tokens=rng.choice([0, num_tokens // 2]),
-            stop_token_ids=rng.choice([(), () if longest else range(6)]),
+            stop_token_ids=() if is_long else rng.choice([(), range(12)]),
         )
         found[str(i)] = Load(prompt, params)
     return found
