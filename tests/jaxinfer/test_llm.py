@@ -307,7 +307,7 @@ def num_of_dtype(llm: LLM, dtype: str) -> int:
         ({"page_size": 0}, "page_size is 0"),
         ({"kv_dtype": "fp8"}, "kv_dtype is 'fp8'; it must be 'auto' or 'int8'"),
         ({"memory_fraction": 0}, "memory_fraction is 0; it must be a number in"),
-        ({"memory_fraction": 1e-9}, "there is room for -.* bytes of KV cache beside the weights"),
+        ({"memory_fraction": 1e-9}, "there is room for 0 bytes of KV cache beside the weights"),
         ({"cache": "ring"}, "cache is 'ring'; it must be 'paged' or 'contiguous'"),
         ({"prefix_cache": None}, "prefix_cache is None; it must be True or False"),
         ({"max_chunk_tokens": 20}, "multiple of block_q"),

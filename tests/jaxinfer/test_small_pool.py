@@ -148,6 +148,27 @@ def test_chunks_of_another_size_give_the_same(
     }
 
 
+def test_the_smallest_pool_serves_the_longest_requests(runner: SharedRunner) -> None:
+    """With a window they have more tokens than it holds, and their prompts are read in pieces as small as it takes."""
+    rng = random.Random(1)
+    lengths = {"0": 70, "1": LONGEST - 1, "2": 5}
+    loads = {
+        request: Load(
+            [rng.randrange(VOCAB_SIZE) for _ in range(length)],
+            SamplingParams(temperature=0, max_tokens=LONGEST - length),
+        )
+        for request, length in lengths.items()
+    }
+    [num_pages, *_] = runner.config.least_pages(LONGEST)
+    engine = runner.engine(tokenizer=NumberTokenizer(), num_kv_pages=num_pages)
+    answers = [
+        {request: as_answer(output) for request, output in serve(served, loads)[0].items()}
+        for served in (engine, runner.engine(tokenizer=NumberTokenizer(), prefix_cache=False))
+    ]
+    assert answers[0] == answers[1]
+    assert engine.scheduler.num_free_pages == engine._config.group_pages
+
+
 def test_preempted_requests_that_are_aborted_take_nothing_with_them(
     runner: SharedRunner, name: str, loads: dict[str, Load], expected: dict[str, RequestOutput]
 ) -> None:
