@@ -27,11 +27,11 @@ from tests.fake_runner import FakeRunner, FakeStep, expected_tokens
 MAX_MODEL_LEN = 24
 ARRIVALS = st.fixed_dictionaries(
     {
-        "count": st.integers(1, 6),
+        "count": st.integers(1, 8),
         "prompt": st.sampled_from([range(100, 100 + MAX_MODEL_LEN), range(200, 200 + MAX_MODEL_LEN)]),
-        "num_shared": st.one_of(st.integers(0, MAX_MODEL_LEN), st.integers(0, 9)),
+        "num_shared": st.one_of(st.integers(0, MAX_MODEL_LEN), st.integers(0, 6), st.integers(0, 6)),
         "num_own": st.integers(0, 3),
-        "max_new": st.one_of(st.integers(0, 8), st.just(MAX_MODEL_LEN)),
+        "max_new": st.one_of(st.integers(0, 8), st.just(MAX_MODEL_LEN), st.just(MAX_MODEL_LEN)),
         "stop_at": st.integers(0, 2 * MAX_MODEL_LEN),
         "identity": st.sampled_from([(), ("salt",)]),
     }
@@ -78,7 +78,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @initialize(
         windows=st.sampled_from([(None,), (5,), (2,), (None, 3), (None, 7), (9, 2)]),
-        max_num_seqs=st.integers(1, 6),
+        max_num_seqs=st.integers(2, 6),
         page_size=st.sampled_from([1, 2, 3, 4]),
         num_kv_tokens=st.integers(MAX_MODEL_LEN // 2, 3 * MAX_MODEL_LEN // 2),
         block_q=st.sampled_from([1, 2, 4]),
