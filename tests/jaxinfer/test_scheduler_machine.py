@@ -129,7 +129,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         stop = frozenset(expected[stop_at : stop_at + 1])
         request = Request(name, prompt, SamplingParams(), stop, max_new, seed=0, cache_identity=identity)
         account = Account(request, len(self.accounts), expected)
-        if 1 <= len(prompt) <= MAX_MODEL_LEN and self.all_can_grow([account]):
+        if 1 <= len(prompt) <= MAX_MODEL_LEN and self.fits_alone(account):
             self.scheduler.add(request)
             self.accounts.append(account)
             self.unfinished.append(account)
@@ -364,14 +364,28 @@ class SchedulerMachine(RuleBasedStateMachine):
     def account_of(self, request: Request) -> Account:
         return next(account for account in self.accounts if account.request is request)
 
+    def fits_alone(self, account: Account) -> bool:
+        """Whether it comes to its end by steps of one token."""
+        least = self.most_pages(account, of_window=1)
+        return all(num_pages <= there for num_pages, there in zip(least, self.config.group_pages, strict=True))
+
     def all_can_grow(self, accounts: list[Account]) -> bool:
-        """Whether all have room for all they may ever draw, even if they share nothing."""
-        size = self.config.page_size
-        worst = [len({position // size for position in range(account.num_positions)}) for account in accounts]
+        """Whether all have room for all they may ever draw, even if they share nothing and bring a full chunk."""
+        worst = [self.most_pages(account, of_window=2) for account in accounts]
+        chunk = math.ceil(self.config.max_chunk_tokens / self.config.page_size)
         return all(
-            sum(min(num_pages, width) for num_pages in worst) <= there
-            for width, there in zip(self.config.table_widths, self.config.group_pages, strict=True)
+            sum(num_pages) + (0 if window is None else chunk) <= there
+            for window, there, *num_pages in zip(self.config.windows, self.config.group_pages, *worst, strict=True)
         )
+
+    def most_pages(self, account: Account, of_window: int) -> list[int]:
+        """For each group the pages of all positions, or where they are fewer those of the window and some more."""
+        size = self.config.page_size
+        all_pages = len({position // size for position in range(account.num_positions)})
+        return [
+            all_pages if window is None else min(all_pages, math.ceil(window / size) + of_window)
+            for window in self.config.windows
+        ]
 
     def end(self, account: Account, reason: str) -> None:
         self.unfinished.remove(account)
@@ -389,6 +403,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 # Ten times what the profile says, which is 100 unless another one is loaded.
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=10 * settings().max_examples, stateful_step_count=40, deadline=None
+    max_examples=10 * settings().max_examples, stateful_step_count=30, deadline=None
 )
 TestScheduler = SchedulerMachine.TestCase
