@@ -13,6 +13,7 @@ from jaxinfer.config import CacheMode, Quantization
 from jaxinfer.loading import LoadFormat, build_engine, open_model
 from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.scheduler import Counters
 
 Message = Mapping[str, Any]
 
@@ -119,6 +120,11 @@ class LLM:
         runner.warm_up(progress)
         self._request_ids = map(str, itertools.count())
         self._inboxes: dict[str, deque[RequestOutput]] = {}
+
+    @property
+    def counters(self) -> Counters:
+        """Of all requests up to now: what shared prefixes saved, preemptions, tokens computed again."""
+        return self.engine.scheduler.counters
 
     def generate(
         self,

@@ -12,7 +12,7 @@ all others' pages are there for it. ``admission`` bounds how often a request is 
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxinfer.admission import Admission
 from jaxinfer.batch import Batch, ScheduledRow
@@ -32,6 +32,7 @@ class Counters:
         num_recomputed_tokens: tokens that resumed requests had computed before and could not find in the cache.
         num_prompt_tokens: tokens of the prompts of admitted requests.
         num_cached_tokens: those of them that were in the cache already.
+        num_evicted_pages: pages of shared prefixes that were given up, for their memory was needed.
     """
 
     num_preemptions: int = 0
@@ -39,14 +40,11 @@ class Counters:
     num_recomputed_tokens: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
+    num_evicted_pages: int = 0
 
 
 class Scheduler:
-    """Owns every unfinished request, the slots and the pages; forgets a request as soon as it has finished.
-
-    Attributes:
-        counters: of all requests so far.
-    """
+    """Owns every unfinished request, the slots and the pages; forgets a request as soon as it has finished."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -57,7 +55,7 @@ class Scheduler:
         self._waiting: OrderedDict[str, Request] = OrderedDict()  # a plain dict is slow to pop from the front
         self._running: dict[str, Request] = {}
         self._without_room: Request | None = None
-        self.counters = Counters()
+        self._counters = Counters()
 
     @property
     def num_waiting(self) -> int:
@@ -75,9 +73,9 @@ class Scheduler:
         return self._pages.num_free
 
     @property
-    def num_evicted_pages(self) -> int:
-        """Pages of shared prefixes that were given up since the start, for their memory was needed."""
-        return self._pages.num_evicted
+    def counters(self) -> Counters:
+        """Of all requests up to now."""
+        return replace(self._counters, num_evicted_pages=self._pages.num_evicted)
 
     @property
     def has_unfinished(self) -> bool:
@@ -183,11 +181,11 @@ class Scheduler:
         num_cached = num_prefix_pages * self._config.page_size
         if request.num_preemptions == 0:
             request.num_cached_tokens = num_cached
-            self.counters.num_prompt_tokens += request.num_prompt_tokens
-            self.counters.num_cached_tokens += num_cached
+            self._counters.num_prompt_tokens += request.num_prompt_tokens
+            self._counters.num_cached_tokens += num_cached
         else:
-            self.counters.num_resumptions += 1
-            self.counters.num_recomputed_tokens += max(0, request.num_scheduled_tokens - num_cached)
+            self._counters.num_resumptions += 1
+            self._counters.num_recomputed_tokens += max(0, request.num_scheduled_tokens - num_cached)
         del self._waiting[request.request_id]
         self._running[request.request_id] = request
         request.status = RequestStatus.RUNNING
@@ -204,7 +202,7 @@ class Scheduler:
         self._waiting.move_to_end(request.request_id, last=False)
         request.status = RequestStatus.WAITING
         request.num_preemptions += 1
-        self.counters.num_preemptions += 1
+        self._counters.num_preemptions += 1
 
     def _vacate(self, request: Request) -> None:
         """Take back the slot and the pages of a running request.

@@ -123,6 +123,7 @@ ALLOWED = {
         "jaxinfer.loading",
         "jaxinfer.outputs",
         "jaxinfer.sampling_params",
+        "jaxinfer.scheduler",
     ],
     "jaxinfer": ["jaxinfer.llm", "jaxinfer.outputs", "jaxinfer.sampling_params"],
     "jaxinfer.cli.*": [

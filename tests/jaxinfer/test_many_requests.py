@@ -56,4 +56,4 @@ def test_memory_is_flat_and_a_step_takes_no_longer_after_many_requests():
 
     assert scheduler.counters.num_cached_tokens > NUM_REQUESTS
     assert scheduler.counters.num_preemptions > 1000
-    assert scheduler.num_evicted_pages > 1000
+    assert scheduler.counters.num_evicted_pages > 1000

@@ -664,7 +664,7 @@ def test_pages_of_prefixes_that_nobody_holds_are_room():
         add(scheduler, name, num_prompt=16, max_new=1)
         assert summary(step(scheduler)) == [(name, 0, 16)]
         assert scheduler.num_free_pages == (4,)
-    assert scheduler.num_evicted_pages == 8
+    assert scheduler.counters.num_evicted_pages == 8
 
 
 # Contiguous: the longest length at once
