@@ -21,9 +21,8 @@ class KVPages:
     """Hands pages to requests, group by group, and takes them back."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self._page_size, self._widths = config.page_size, config.table_widths
-        self._sizes = config.group_pages
-        self._allocators = [PageAllocator(num_pages) for num_pages in self._sizes]
+        self._page_size = config.page_size
+        self._allocators = [PageAllocator(num_pages) for num_pages in config.group_pages]
         is_paged = config.cache == "paged"
         self._windows = config.windows if is_paged else (None,) * len(config.windows)
         self._slides = any(window is not None for window in self._windows)
