@@ -201,16 +201,16 @@ class EngineConfig:
                 f"it must be a multiple of block_q, which is {self.block_q}"
             )
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
-            raise ValueError(f"seed is {self.seed!r}; it must be a whole number")
+            raise ValueError(f"seed is {reprlib.repr(self.seed)}; it must be a whole number")
         if not self.windows:
             raise ValueError("windows is empty; there must be a cache group")
         for window in self.windows:
             if window is not None:
                 _require_positive_int("windows[...]", window)
         if not isinstance(self.prefix_cache, bool):
-            raise ValueError(f"prefix_cache is {self.prefix_cache!r}; it must be True or False")
-        if self.cache not in get_args(CacheMode):
-            raise ValueError(f"cache is {self.cache!r}; it must be 'paged' or 'contiguous'")
+            raise ValueError(f"prefix_cache is {reprlib.repr(self.prefix_cache)}; it must be True or False")
+        if not isinstance(self.cache, str) or self.cache not in get_args(CacheMode):
+            raise ValueError(f"cache is {reprlib.repr(self.cache)}; it must be 'paged' or 'contiguous'")
 
     @property
     def table_widths(self) -> tuple[int, ...]:

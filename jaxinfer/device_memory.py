@@ -1,6 +1,7 @@
 """How many bytes of the device the KV cache may take."""
 
 import os
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def room_for_cache(weight_bytes: int, memory_fraction: float | None, gpu_memory:
     if memory_fraction is not None:
         is_number = isinstance(memory_fraction, float | int) and not isinstance(memory_fraction, bool)
         if not is_number or not 0 < memory_fraction <= 1:
-            raise ValueError(f"memory_fraction is {memory_fraction!r}; it must be a number in (0, 1]")
+            raise ValueError(f"memory_fraction is {reprlib.repr(memory_fraction)}; it must be a number in (0, 1]")
     if gpu_memory is not None:
         share = _GPU_FRACTION if memory_fraction is None else memory_fraction
         return int(gpu_memory["bytes_limit"] * share) - gpu_memory["bytes_in_use"] - weight_bytes

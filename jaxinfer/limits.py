@@ -38,14 +38,13 @@ def resolve_limits(
         model: the shape of the model.
         kv_dtype: of the cache.
         weight_bytes: what the weights take of the device.
-        max_model_len: None: the model's. What the cache holds if that is less, with a warning, unless it was asked for
-            and ``num_kv_pages`` was not.
+        max_model_len: None: the model's, or what the cache holds if that is less (a warning says so).
         num_kv_pages: None: what the memory allows, at most what ``max_num_seqs`` of the longest requests need.
         memory_fraction: as in ``room_for_cache``; not used where ``num_kv_pages`` is given.
         max_num_seqs, max_chunk_tokens, page_size, prefix_cache, cache, seed: as in ``EngineConfig``.
 
     Raises:
-        ValueError: a value is out of range, or the memory cannot hold one sequence of ``max_model_len``.
+        ValueError: a value is out of range, or the cache cannot hold one sequence of ``max_model_len``.
     """
     asked = EngineConfig(
         max_model_len=model.max_position_embeddings if max_model_len is None else max_model_len,
@@ -74,7 +73,13 @@ def resolve_limits(
             )
         limits = _with_all_pages(replace(asked, max_model_len=fits), model, kv_dtype, room, is_gpu)
     if limits.least_pages(limits.max_model_len)[0] > limits.num_kv_pages:
-        limits = replace(limits, max_model_len=limits.num_kv_pages * page_size)
+        held = limits.num_kv_pages * page_size
+        if max_model_len is not None:
+            raise ValueError(
+                f"max_model_len is {longest}, and num_kv_pages {limits.num_kv_pages} holds {held} tokens; "
+                "lower max_model_len or raise num_kv_pages"
+            )
+        limits = replace(limits, max_model_len=held)
     if limits.max_model_len < longest:
         logger.warning(
             "max_model_len is %d instead of %d: the KV cache holds no longer sequence", limits.max_model_len, longest

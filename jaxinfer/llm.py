@@ -46,6 +46,8 @@ class ChatPrompt(TypedDict):
 
 Prompt = str | TextPrompt | TokensPrompt | ChatPrompt
 
+_PROMPT_KEYS = ("prompt", "prompt_token_ids", "messages", "tools", "cache_salt")
+
 
 class LLM:
     """A model, ready to generate: weights on the device and every program compiled. Not thread-safe.
@@ -199,15 +201,15 @@ class LLM:
         try:
             for index, (prompt, params) in enumerate(zip(call.prompts, call.params, strict=True)):
                 request_id = next(self._request_ids)
+                # Before it is there, for it is ended below whatever happens from now on.
+                self._inboxes[request_id], indices[request_id] = inbox, index
                 try:
                     self._add(request_id, prompt, params, stream)
                 except ValueError as error:
+                    del self._inboxes[request_id], indices[request_id]
                     if call.single:
                         raise
                     yield index, _refusal(request_id, prompt, error)
-                else:
-                    self._inboxes[request_id] = inbox
-                    indices[request_id] = index
             while indices:
                 for output in self._next_outputs(inbox):
                     index = indices[output.request_id]
@@ -220,8 +222,14 @@ class LLM:
                 del self._inboxes[request_id]
 
     def _next_outputs(self, inbox: deque[RequestOutput]) -> Iterator[RequestOutput]:
-        """What is in the inbox, after a step of the engine if nothing is."""
+        """What is in the inbox, after a step of the engine if nothing is.
+
+        Raises:
+            RuntimeError: nothing can come any more: an interrupt hit another call as it handed outputs on.
+        """
         if not inbox:
+            if not self.engine.has_unfinished:
+                raise RuntimeError("the outputs of this call were lost when another one was interrupted")
             for output in self.engine.step():
                 # A call that ended early has taken its inbox with it.
                 self._inboxes.get(output.request_id, deque()).append(output)
@@ -233,6 +241,9 @@ class LLM:
         if not isinstance(given, Mapping) or not given.keys() & {"prompt", "prompt_token_ids", "messages"}:
             allowed = "text, {'prompt_token_ids': [...]} or {'messages': [...]}"
             raise ValueError(f"a prompt is {reprlib.repr(prompt)}; it must be {allowed}")
+        for key in given:
+            if key not in _PROMPT_KEYS:  # a salt that is misspelled would keep nobody apart
+                raise ValueError(f"a prompt has the key {reprlib.repr(key)}; it may have {', '.join(_PROMPT_KEYS)}")
         salt = given.get("cache_salt")
         if "messages" in given:
             given = self._render(given["messages"], given.get("tools"))

@@ -4,6 +4,7 @@ This is where ``checkpoints``, which knows files, and the engine, which knows ar
 """
 
 import logging
+import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -147,16 +148,16 @@ def build_engine(
 
 
 def _resolve_dtype(dtype: str) -> np.dtype:
+    if not isinstance(dtype, str) or dtype not in ("auto", *_DTYPES):
+        raise ValueError(f"dtype is {reprlib.repr(dtype)}; it must be 'auto', {' or '.join(map(repr, _DTYPES))}")
     if dtype == "auto":
         return _DTYPES["float32" if jax.default_backend() == "cpu" else "bfloat16"]
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; it must be 'auto', {' or '.join(map(repr, _DTYPES))}")
     return _DTYPES[dtype]
 
 
 def _resolve_kv_dtype(kv_dtype: str, array_dtype: np.dtype) -> np.dtype:
-    if kv_dtype not in ("auto", "int8"):
-        raise ValueError(f"kv_dtype is {kv_dtype!r}; it must be 'auto' or 'int8'")
+    if not isinstance(kv_dtype, str) or kv_dtype not in ("auto", "int8"):
+        raise ValueError(f"kv_dtype is {reprlib.repr(kv_dtype)}; it must be 'auto' or 'int8'")
     return array_dtype if kv_dtype == "auto" else np.dtype(np.int8)
 
 

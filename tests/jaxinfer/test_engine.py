@@ -230,6 +230,38 @@ def test_ctrl_c_in_the_middle_of_a_launch_takes_effect_after_it(monkeypatch: pyt
     assert_idle(engine)
 
 
+def test_what_a_timer_raises_in_the_middle_of_a_launch_takes_effect_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C: between the call that takes the cache and the note of the one it gives back nothing may be raised."""
+
+    def ring(number: int, frame: object) -> None:
+        rung.append(len(launched))
+        raise TimeoutError
+
+    engine, launched, rung = fake_engine(), [], []
+    engine.add_request("a", [1, 2], greedy(6))
+    launch = engine._runner.launch
+
+    def interrupted(batch: Batch) -> FakeStep:
+        step = launch(batch)
+        for number in (signal.SIGALRM, signal.SIGALRM, signal.SIGINT):
+            signal.raise_signal(number)
+        launched.append(step)
+        return step
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._runner, "launch", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.step()
+        assert signal.getsignal(signal.SIGALRM) is ring
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert (len(launched), rung) == (1, [1])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([1, 2], 6)
+
+
 def test_an_engine_that_can_do_nothing_for_its_requests_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = fake_engine()
     engine.add_request("a", [1, 2], greedy(6))

@@ -137,10 +137,12 @@ def test_without_a_wish_the_length_is_the_models_or_what_the_cache_holds(caplog)
     assert "max_model_len is 160 instead of 8192" in caplog.text
 
 
-def test_a_length_that_memory_cannot_hold_is_refused_unless_the_pages_are_given():
+def test_a_length_that_was_asked_for_and_does_not_fit_is_refused_with_the_tokens_that_do():
     with pytest.raises(ValueError, match="max_model_len is 32768, and the memory holds the keys and values of 4080 "):
         resolve_limits(MISTRAL, FLOAT32, weight_bytes=0, max_model_len=32768)
-    assert resolve_limits(MISTRAL, FLOAT32, weight_bytes=0, max_model_len=32768, num_kv_pages=5).num_kv_pages == 5
+    with pytest.raises(ValueError, match="max_model_len is 32768, and num_kv_pages 5 holds 80 tokens"):
+        resolve_limits(MISTRAL, FLOAT32, weight_bytes=0, max_model_len=32768, num_kv_pages=5)
+    assert resolve_limits(MISTRAL, FLOAT32, weight_bytes=0, max_model_len=80, num_kv_pages=5).max_model_len == 80
 
 
 def test_a_line_says_how_many_tokens_the_pool_holds(caplog):

@@ -217,6 +217,34 @@ def test_a_salt_keeps_the_pages_of_equal_prompts_apart(llm: LLM, form: str, monk
     assert [usage.completion_tokens for usage in usages] == [2] * 5
 
 
+def test_a_key_that_a_prompt_does_not_have_is_named(llm: LLM) -> None:
+    """A salt that is misspelled would keep nobody apart."""
+    allowed = "prompt, prompt_token_ids, messages, tools, cache_salt"
+    with pytest.raises(ValueError, match=f"a prompt has the key 'cache_sallt'; it may have {allowed}"):
+        llm.generate({"prompt": "Lily", "cache_sallt": "a"})
+
+
+def test_a_stream_whose_outputs_another_one_lost_says_so(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C may come between the engine's handing out of outputs and their way to those who wait for them."""
+    waiting, consumed = (llm.stream("Lily", greedy(3)) for _ in range(2))
+    next(waiting)
+    step = llm.engine.step
+
+    def interrupted() -> list:
+        step()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.engine, "step", interrupted)
+        while llm.engine.has_unfinished:
+            with pytest.raises(KeyboardInterrupt):
+                next(consumed)
+            consumed = llm.stream("Lily", greedy(3)) if llm.engine.has_unfinished else consumed
+    with pytest.raises(RuntimeError, match="were lost when another one was interrupted"):
+        list(waiting)
+    assert text_of(llm, "Lily", greedy(3))
+
+
 def test_a_stream_tells_the_usage_so_far(llm: LLM) -> None:
     usages = [output.usage for output in llm.stream("Once upon a time", greedy(5))]
     assert [usage.completion_tokens for usage in usages] == [1, 2, 3, 4, 5]

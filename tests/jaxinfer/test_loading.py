@@ -143,7 +143,7 @@ def test_the_cache_is_as_the_activations_or_int8(model):
     }
 
 
-@pytest.mark.parametrize("kv_dtype", ["fp8", "float32", "", None, 8])
+@pytest.mark.parametrize("kv_dtype", ["fp8", "float32", "", None, 8, ["int8"]])
 def test_another_dtype_of_the_cache_is_refused(model, kv_dtype):
     with pytest.raises(ValueError, match=re.escape(f"kv_dtype is {kv_dtype!r}; it must be 'auto' or 'int8'")):
         build_engine(model, kv_dtype=kv_dtype, **LIMITS)

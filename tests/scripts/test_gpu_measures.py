@@ -21,8 +21,8 @@ from scripts.on_gpu.products import products_of
 from scripts.on_gpu.settings import Settings
 from scripts.on_gpu.timing import num_launches, seconds_of
 
-LARGE = Settings(seconds=600)
-TINY = Settings(seconds=600, tiny=True)
+LARGE = Settings(seconds=86_400)
+TINY = Settings(seconds=86_400, tiny=True)  # from when the tests are collected
 
 
 def test_shares_of_the_peaks():
