@@ -22,7 +22,7 @@ class TextPrompt(TypedDict):
     """A prompt given as text; without ``cache_salt``, which is as in ``Engine.add_request``, the text alone will do."""
 
     prompt: str
-    cache_salt: NotRequired[str]
+    cache_salt: NotRequired[str | None]
 
 
 class TokensPrompt(TypedDict):
@@ -30,7 +30,7 @@ class TokensPrompt(TypedDict):
 
     prompt_token_ids: Sequence[int]
     prompt: NotRequired[str]
-    cache_salt: NotRequired[str]
+    cache_salt: NotRequired[str | None]
 
 
 class ChatPrompt(TypedDict):
@@ -41,7 +41,7 @@ class ChatPrompt(TypedDict):
 
     messages: Sequence[Message]
     tools: NotRequired[Sequence[Mapping[str, Any]] | None]
-    cache_salt: NotRequired[str]
+    cache_salt: NotRequired[str | None]
 
 
 Prompt = str | TextPrompt | TokensPrompt | ChatPrompt
