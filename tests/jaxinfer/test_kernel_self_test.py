@@ -230,13 +230,19 @@ CACHE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", CACHE_FAULTS.values(), ids=CACHE_FAULTS.keys())
-def test_a_cache_in_disorder_is_far_off(monkeypatch, fault):
+def leave_instead(monkeypatch, fault):
+    """Let a decode leave what ``fault`` makes of the cache before and after it."""
+
     def wrong(operation, *arguments, cache, **options):
         attended, after, arrivals = operation(*arguments, cache=cache, **options)
         return attended, fault(cache, after), arrivals
 
     run_instead(monkeypatch, decode_attention, wrong)
+
+
+@pytest.mark.parametrize("fault", CACHE_FAULTS.values(), ids=CACHE_FAULTS.keys())
+def test_a_cache_in_disorder_is_far_off(monkeypatch, fault):
+    leave_instead(monkeypatch, fault)
     assert decode_error(shape_of(dtype=BFLOAT16), 5) > 2 * TOLERANCES[BFLOAT16]
 
 
@@ -305,11 +311,7 @@ INT8_FAULTS = {
 
 @pytest.mark.parametrize("fault", INT8_FAULTS.values(), ids=INT8_FAULTS.keys())
 def test_int8_pages_in_disorder_are_far_off(monkeypatch, fault):
-    def wrong(operation, *arguments, cache, **options):
-        attended, after, arrivals = operation(*arguments, cache=cache, **options)
-        return attended, fault(cache, after), arrivals
-
-    run_instead(monkeypatch, decode_attention, wrong)
+    leave_instead(monkeypatch, fault)
     assert decode_error(shape_of(dtype=BFLOAT16, kv_dtype=INT8), 5) > 2 * TOLERANCES[BFLOAT16]
 
 

@@ -26,7 +26,16 @@ def run_pytest_without_jax(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_hosts_core_passes_its_tests_without_jax():
-    names = ("page_allocator", "page_hashes", "kv_pages", "admission", "scheduler", "scheduler_machine")
+    names = (
+        "page_allocator",
+        "page_hashes",
+        "kv_pages",
+        "admission",
+        "scheduler",
+        "scheduler_admission",
+        "scheduler_sharing",
+        "scheduler_machine",
+    )
     result = run_pytest_without_jax(*(f"tests/jaxinfer/test_{name}.py" for name in names))
     assert result.returncode == 0, result.stdout + result.stderr
 
