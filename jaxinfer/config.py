@@ -31,6 +31,30 @@ def _require_number(name: str, value: object, least: float, most: float) -> None
         raise ValueError(f"{name} is {reprlib.repr(value)}; it must be a number in [{least:g}, {most:g}]")
 
 
+@dataclass(frozen=True)
+class RopeScaling:
+    """Rotary angles for contexts longer than those of the first training: each frequency is divided by a number.
+
+    Linear scaling, Llama 3's and YaRN differ in how these numbers follow from a few parameters, and a GGUF stores the
+    numbers themselves, so the numbers are what a model is given.
+
+    Attributes:
+        divisors: one for each of the D / 2 frequencies, from the highest to the lowest.
+        attention_factor: multiplies cosine and sine, so that each score is multiplied by its square (YaRN).
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    divisors: tuple[float, ...]
+    attention_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        for divisor in self.divisors:
+            _require_number("divisors[...]", divisor, 1e-6, 1e6)
+        _require_number("attention_factor", self.attention_factor, 1e-3, 1e3)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The shape of a decoder of the Mistral family: data that covers every member, never a subclass.
@@ -52,6 +76,7 @@ class ModelConfig:
         windows: for each layer the number of keys a token attends to, itself included, or None for all.
         qkv_bias: whether the products that make q, k and v add a bias.
         qk_norm: whether each query and key head is normed before it is rotated.
+        rope_scaling: what changes the rotary angles; None: nothing.
 
     Raises:
         ValueError: a value is out of range or two contradict each other; the message names them.
@@ -71,6 +96,7 @@ class ModelConfig:
     windows: tuple[int | None, ...]
     qkv_bias: bool = False
     qk_norm: bool = False
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -93,6 +119,11 @@ class ModelConfig:
             )
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}; rotary embeddings need an even one")
+        if self.rope_scaling is not None and len(self.rope_scaling.divisors) != self.head_dim // 2:
+            raise ValueError(
+                f"rope_scaling has {len(self.rope_scaling.divisors)} divisors; "
+                f"a head of {self.head_dim} has {self.head_dim // 2} frequencies"
+            )
         if len(self.windows) != self.num_layers:
             raise ValueError(f"windows has {len(self.windows)} entries for {self.num_layers} layers")
         for window in self.windows:

@@ -64,12 +64,18 @@ class TokenView:
 
 
 def rotary_angles(
-    positions: Int32[Array, "T"], head_dim: int, theta: float
+    positions: Int32[Array, "T"], config: ModelConfig
 ) -> tuple[Float[Array, "T half_D"], Float[Array, "T half_D"]]:
-    """Cosine and sine of position * theta^(-2 i / D) for i < D / 2, in float32 (Su et al., RoFormer, 2021)."""
-    inverse = theta ** -(jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    angles = positions.astype(jnp.float32)[:, None] * inverse
-    return jnp.cos(angles), jnp.sin(angles)
+    """Cosine and sine of position * theta^(-2 i / D) for i < D / 2, in float32 (Su et al., RoFormer, 2021), scaled as
+    ``config.rope_scaling`` says.
+    """
+    inverse = config.rope_theta ** -(jnp.arange(0, config.head_dim, 2, dtype=jnp.float32) / config.head_dim)
+    scaling = config.rope_scaling
+    if scaling is None:
+        angles = positions.astype(jnp.float32)[:, None] * inverse
+        return jnp.cos(angles), jnp.sin(angles)
+    angles = positions.astype(jnp.float32)[:, None] * (inverse / jnp.asarray(scaling.divisors, jnp.float32))
+    return jnp.cos(angles) * scaling.attention_factor, jnp.sin(angles) * scaling.attention_factor
 
 
 class Attention(nnx.Module):

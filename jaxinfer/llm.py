@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
-from jaxinfer.chat_template import render_chat
 from jaxinfer.config import CacheMode, Quantization
 from jaxinfer.loading import LoadFormat, build_engine, open_model
 from jaxinfer.outputs import CompletionOutput, RequestOutput
@@ -265,11 +264,11 @@ class LLM:
             )
 
     def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
-        """A conversation as ids. The template brings its own special tokens, so none is added to what it writes."""
+        """A conversation as ids."""
         if self.tokenizer is None:
             raise ValueError("the model has no tokenizer, so it cannot chat; give token ids")
-        text = render_chat(self.tokenizer, messages, tools=tools)
-        return {"prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False), "prompt": text}
+        chat = self.tokenizer.encode_chat(messages, tools=tools)
+        return {"prompt_token_ids": chat.token_ids, "prompt": chat.text}
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Decoder(nnx.Module):
             block_q = inputs.chunk_token.shape[0] // inputs.block_row.shape[0]
             chunk_position = inputs.block_start[:, None] + jnp.arange(block_q, dtype=jnp.int32)
             position = jnp.concatenate([position, chunk_position.reshape(-1)])
-        cos, sin = rotary_angles(position, self.config.head_dim, self.config.rope_theta)
+        cos, sin = rotary_angles(position, self.config)
         return tuple(
             TokenView(
                 cos=cos,

@@ -41,9 +41,9 @@ ALLOWED = {
         "jaxinfer.kv_pages",
         "jaxinfer.request",
     ],
-    "jaxinfer.tokenizers.*": ["jaxinfer.gguf_header", "jaxinfer.tokenizers.*"],
+    "jaxinfer.chat_template.*": ["jaxinfer.chat_template.*"],
+    "jaxinfer.tokenizers.*": ["jaxinfer.chat_template.*", "jaxinfer.gguf_header", "jaxinfer.tokenizers.*"],
     "jaxinfer.detokenizer": ["jaxinfer.tokenizers.*"],
-    "jaxinfer.chat_template.*": ["jaxinfer.chat_template.*", "jaxinfer.tokenizers.*"],
     "pallas_kernels.*": ["pallas_kernels.*"],
     "jaxinfer.gpu_compile.*": ["jaxinfer.gpu_compile.*"],
     "jaxinfer.kv_cache": ["jaxinfer.config", "pallas_kernels.*"],
@@ -87,7 +87,6 @@ ALLOWED = {
     "jaxinfer.interrupts": [],
     "jaxinfer.engine": [
         "jaxinfer.interrupts",
-        "jaxinfer.chat_template.*",
         "jaxinfer.config",
         "jaxinfer.detokenizer",
         "jaxinfer.outputs",
@@ -117,7 +116,6 @@ ALLOWED = {
         "pallas_kernels.*",
     ],
     "jaxinfer.llm": [
-        "jaxinfer.chat_template.*",
         "jaxinfer.config",
         "jaxinfer.engine",
         "jaxinfer.loading",

@@ -2,23 +2,39 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import CodeType
-from typing import Any
+from types import CodeType, MappingProxyType
+from typing import Any, Protocol
 
 import jinja2
 
 from jaxinfer.chat_template.sandbox import Sandbox
-from jaxinfer.tokenizers.protocol import Tokenizer
 
 _MAX_SOURCE = 2**18  # characters of a template; the longest of the models' known ones have some 2**14
 
 
+class TemplateTokenizer(Protocol):
+    """What a template needs of a tokenizer.
+
+    Attributes:
+        chat_template: the source of the jinja template, None where the model has none.
+        bos_token_id, eos_token_id: None where the vocabulary names none.
+    """
+
+    chat_template: str | None
+    bos_token_id: int | None
+    eos_token_id: int | None
+
+    def token_text(self, token_id: int) -> str:
+        """How the vocabulary spells one token."""
+
+
 def render_chat(
-    tokenizer: Tokenizer,
+    tokenizer: TemplateTokenizer,
     messages: Sequence[Mapping[str, Any]],
     *,
     add_generation_prompt: bool = True,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """The conversation as text, special tokens spelled out: encode it with ``add_special_tokens=False``.
 
@@ -28,10 +44,11 @@ def render_chat(
             ``content`` may be None or absent in a message that has ``tool_calls``.
         add_generation_prompt: end with what opens the assistant's turn.
         tools: JSON schemas of functions, for templates that know tools.
+        options: more variables for the template, such as ``enable_thinking``.
 
     Raises:
-        ValueError: the model has no template; messages are not as above; the template has a syntax error, refuses the
-            messages (its own words are in the message), uses what is not allowed, or goes past the bounds.
+        ValueError: the model has no template; messages or options are not as above; the template has a syntax error,
+            refuses the messages (its own words are in the message), uses what is not allowed, or goes past the bounds.
     """
     if tokenizer.chat_template is None:
         raise ValueError("this model has no chat template; give it a prompt as text instead of messages")
@@ -40,15 +57,16 @@ def render_chat(
         environment = Sandbox()
         template = jinja2.Template.from_code(environment, _compiled(tokenizer.chat_template), environment.globals)
         given = [_without_none(message) for message in messages]
-        environment.budget.give([given, tools])
-        pieces = template.generate(
-            messages=given,
-            tools=tools,
-            documents=None,
-            add_generation_prompt=add_generation_prompt,
-            bos_token=_spelling(tokenizer, tokenizer.bos_token_id),
-            eos_token=_spelling(tokenizer, tokenizer.eos_token_id),
-        )
+        variables = {
+            "messages": given,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            "bos_token": _spelling(tokenizer, tokenizer.bos_token_id),
+            "eos_token": _spelling(tokenizer, tokenizer.eos_token_id),
+        }
+        environment.budget.give([given, tools, dict(options)])
+        pieces = template.generate(**_with_options(variables, options))
         return environment.concat(pieces)
     except jinja2.TemplateAssertionError as error:
         line, what = error.lineno, error.message
@@ -57,6 +75,15 @@ def render_chat(
         raise ValueError(f"the chat template has a syntax error in line {error.lineno}: {error.message}") from error
     except Exception as error:  # whatever Python raises inside the template is the template's fault
         raise ValueError(f"the chat template failed: {str(error) or type(error).__name__}") from error
+
+
+def _with_options(variables: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    for name in options:
+        if not isinstance(name, str) or not name.isidentifier() or name in variables:
+            raise ValueError(
+                f"an option is named {name!r}; it must be a name of the template's own, none of {', '.join(variables)}"
+            )
+    return {**variables, **options}
 
 
 def _check_messages(messages: object) -> None:
@@ -76,7 +103,7 @@ def _without_none(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if value is not None}
 
 
-def _spelling(tokenizer: Tokenizer, token_id: int | None) -> str:
+def _spelling(tokenizer: TemplateTokenizer, token_id: int | None) -> str:
     return "" if token_id is None else tokenizer.token_text(token_id)
 
 

@@ -55,7 +55,7 @@ class PromptForm:
         Raises:
             ValueError: it has no chat template.
         """
-        if self.chat and (llm.tokenizer is None or llm.tokenizer.chat_template is None):
+        if self.chat and (llm.tokenizer is None or not llm.tokenizer.can_chat):
             raise ValueError("this model has no chat template; leave out --chat")
 
     def engine_prompt(self, text: str) -> "Prompt":

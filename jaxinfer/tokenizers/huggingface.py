@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenizers
 
 from jaxinfer.tokenizers.library_errors import library_errors
-from jaxinfer.tokenizers.protocol import TextStream
+from jaxinfer.tokenizers.protocol import EncodedChat, TextStream
 from jaxinfer.tokenizers.streams import ByteStream, WindowStream
+from jaxinfer.tokenizers.template_chat import encode_by_template
 from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
@@ -72,6 +73,25 @@ class HuggingFaceTokenizer:
         known = self._known(token_ids)
         with library_errors("the tokenizer cannot decode these tokens"):
             return self._inner.decode(known, skip_special_tokens=True)
+
+    @property
+    def can_chat(self) -> bool:
+        return self.chat_template is not None
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> EncodedChat:
+        return encode_by_template(
+            self, messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
+        )
+
+    def token_id(self, spelling: str) -> int | None:
+        return self._inner.token_to_id(spelling)
 
     def token_text(self, token_id: int) -> str:
         return "".join(self._inner.id_to_token(known) or "" for known in self._known([token_id]))

@@ -10,8 +10,9 @@ The vocabularies of model and tokenizer need not be the same size, and neither b
   know the model; the engine checks every id of a prompt against the model's vocabulary.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 
 class TextStream(Protocol):
@@ -31,21 +32,36 @@ class TextStream(Protocol):
         """The text of what is held back, as it reads if no further token comes."""
 
 
+@dataclass(frozen=True)
+class EncodedChat:
+    """A conversation as the model was trained to read it.
+
+    Attributes:
+        text: special tokens spelled out, for people.
+        token_ids: what the model is given; one BOS at most, where the format has it.
+    """
+
+    text: str
+    token_ids: list[int]
+
+
 class Tokenizer(Protocol):
-    """Encodes and decodes; knows its special tokens and, where the model has one, its chat template.
+    """Encodes and decodes; knows its special tokens and, where the model has one, its form of a conversation.
 
     Attributes:
         vocab_size: one more than the highest id that has a token; the model's own may be larger or smaller.
         bos_token_id: the token that begins a text, None where the vocabulary names none.
         eos_token_id: the one that its own files call EOS, None where they name none. What ends a text is the
             checkpoint's to say: it may list several (see ``jaxinfer.loading``).
-        chat_template: the source of the jinja template, None where the model has none.
+        can_chat: whether the model has a form for conversations.
     """
 
     vocab_size: int
     bos_token_id: int | None
     eos_token_id: int | None
-    chat_template: str | None
+
+    @property
+    def can_chat(self) -> bool: ...
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of ``text``.
@@ -64,6 +80,29 @@ class Tokenizer(Protocol):
 
         Raises ValueError for what is no id.
         """
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> EncodedChat:
+        """A conversation, in the form that the model was trained on.
+
+        Args:
+            messages: dicts with ``role`` and ``content``, as OpenAI's API has them.
+            tools: JSON schemas of functions, as OpenAI's API has them.
+            add_generation_prompt: end with what opens the assistant's turn.
+            options: more variables for the model's template, such as ``enable_thinking``.
+
+        Raises ValueError where the model has no form for conversations, and for messages, tools or options that are
+        not what it takes.
+        """
+
+    def token_id(self, spelling: str) -> int | None:
+        """The token that the vocabulary spells so, special ones included; None where there is none."""
 
     def token_text(self, token_id: int) -> str:
         """How the vocabulary spells one token, special ones included (a chat template needs BOS and EOS so).

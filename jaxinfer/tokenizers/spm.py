@@ -1,14 +1,16 @@
 """``tokenizer.model``: a SentencePiece vocabulary, encoded and decoded by the ``sentencepiece`` library."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
-from jaxinfer.tokenizers.protocol import TextStream
+from jaxinfer.tokenizers.protocol import EncodedChat, TextStream
 from jaxinfer.tokenizers.side_files import read_side_files
 from jaxinfer.tokenizers.streams import WindowStream, incomplete_utf8_tail
+from jaxinfer.tokenizers.template_chat import encode_by_template
 from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
@@ -59,6 +61,26 @@ class SentencePieceTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._processor.decode(self._known(token_ids))
+
+    @property
+    def can_chat(self) -> bool:
+        return self.chat_template is not None
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> EncodedChat:
+        return encode_by_template(
+            self, messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
+        )
+
+    def token_id(self, spelling: str) -> int | None:
+        token_id = self._processor.piece_to_id(spelling)  # of what is not there it gives the unknown token
+        return token_id if self._processor.id_to_piece(token_id) == spelling else None
 
     def token_text(self, token_id: int) -> str:
         return "".join(map(self._processor.id_to_piece, self._known([token_id])))

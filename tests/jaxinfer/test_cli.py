@@ -411,10 +411,10 @@ def test_chat_puts_the_system_message_before_the_users():
 
 def test_chat_with_a_model_without_a_template_is_refused():
     form = PromptForm(chat=True, system=None, token_ids=False)
-    for tokenizer in (None, SimpleNamespace(chat_template=None)):
+    for tokenizer in (None, SimpleNamespace(can_chat=False)):
         with pytest.raises(ValueError, match="no chat template"):
             form.check_model(SimpleNamespace(tokenizer=tokenizer))
-    form.check_model(SimpleNamespace(tokenizer=SimpleNamespace(chat_template="{{ messages }}")))
+    form.check_model(SimpleNamespace(tokenizer=SimpleNamespace(can_chat=True)))
 
 
 # ---- info ------------------------------------------------------------------------------------------------------------

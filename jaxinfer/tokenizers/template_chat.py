@@ -1,0 +1,26 @@
+"""Conversations through a jinja template, for every tokenizer whose files bring one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from jaxinfer.chat_template import TemplateTokenizer, render_chat
+from jaxinfer.tokenizers.protocol import EncodedChat
+
+
+class _Encoder(TemplateTokenizer, Protocol):
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+
+def encode_by_template(
+    tokenizer: _Encoder,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None,
+    add_generation_prompt: bool,
+    options: Mapping[str, Any] | None,
+) -> EncodedChat:
+    """See ``Tokenizer.encode_chat``. The template writes the special tokens itself, so none is added to its text."""
+    text = render_chat(
+        tokenizer, messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options or {}
+    )
+    return EncodedChat(text, tokenizer.encode(text, add_special_tokens=False))
