@@ -5,7 +5,7 @@ is taken as what it says it is or refused with its file, key and value, and null
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from reprlib import Repr
 
@@ -98,6 +98,13 @@ class Fields:
         for key, meaning in unsupported.items():
             if self._values.get(key):
                 raise ValueError(f"{self.path}: {key} is {_QUOTE.repr(self._values[key])}: {meaning} is not supported")
+
+    def valid[**P, T](self, make: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
+        """``make(*values, **named)``, its errors with the name of the file that the values came from."""
+        try:
+            return make(*values, **named)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
 
     def error(self, key: str, allowed: str) -> ValueError:
         """The error that says what ``key`` is and what it must be."""

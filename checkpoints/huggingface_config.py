@@ -5,11 +5,12 @@ the class defines them as what a missing key means (heads, head_dim, window); th
 default is how other engines came to run models with a wrong rotary base.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from checkpoints.config_fields import Fields, read_json
 from checkpoints.description import Description, model_config, token_ids
+from checkpoints.huggingface_rope import read_rope
 from jaxinfer.config import ModelConfig
 
 
@@ -20,20 +21,42 @@ class _Family:
     Attributes:
         architecture: the class of the language model in ``architectures``.
         num_kv_heads: what a missing ``num_key_value_heads`` means; None: as many as query heads.
-        has_window: whether ``sliding_window`` and ``layer_types`` are read at all.
+        head_dim: what a missing ``head_dim`` means; None: hidden / heads.
+        has_window: whether ``sliding_window``, ``use_sliding_window`` and ``layer_types`` are read at all.
+        uses_window: what a missing ``use_sliding_window`` means.
         window: what a missing ``sliding_window`` means (null means none).
+        first_windowed: what a missing ``max_window_layers`` means, the first layer that has the window where no
+            ``layer_types`` are written; None: the key is not read, and all layers have it.
+        qkv_bias, qk_norm: as in ``ModelConfig``; no key tells.
     """
 
     architecture: str
     num_kv_heads: int | None = None
+    head_dim: int | None = None
     has_window: bool = False
+    uses_window: bool = True
     window: int | None = None
+    first_windowed: int | None = None
+    qkv_bias: bool = False
+    qk_norm: bool = False
 
+
+_QWEN = _Family(
+    "Qwen2ForCausalLM",
+    num_kv_heads=32,
+    has_window=True,
+    uses_window=False,
+    window=4096,
+    first_windowed=28,
+    qkv_bias=True,
+)
 
 _FAMILIES = {
     "llama": _Family("LlamaForCausalLM"),
     "mistral": _Family("MistralForCausalLM", num_kv_heads=8, has_window=True, window=4096),
     "ministral": _Family("MinistralForCausalLM", num_kv_heads=8, has_window=True, window=4096),
+    "qwen2": _QWEN,
+    "qwen3": replace(_QWEN, architecture="Qwen3ForCausalLM", head_dim=128, qkv_bias=False, qk_norm=True),
 }
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -77,6 +100,8 @@ def _model_config(fields: Fields, family: _Family) -> ModelConfig:
     if fields.text("hidden_act", default="silu") != "silu":
         raise fields.error("hidden_act", "silu, the only activation that is supported")
     num_layers, num_heads = fields.num_layers("num_hidden_layers"), fields.integer("num_attention_heads")
+    head_dim = _head_dim(fields, family, num_heads)
+    rope = read_rope(fields, head_dim)
     return model_config(
         fields,
         vocab_size=fields.integer("vocab_size"),
@@ -85,12 +110,15 @@ def _model_config(fields: Fields, family: _Family) -> ModelConfig:
         num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=_num_kv_heads(fields, family, num_heads),
-        head_dim=_head_dim(fields, num_heads),
-        max_position_embeddings=fields.integer("max_position_embeddings"),
-        rope_theta=_rope_theta(fields),
+        head_dim=head_dim,
+        max_position_embeddings=rope.max_position_embeddings,
+        rope_theta=rope.theta,
         norm_eps=fields.number("rms_norm_eps"),
         tie_embeddings=fields.flag("tie_word_embeddings", default=False),
         windows=_windows(fields, family, num_layers),
+        qkv_bias=family.qkv_bias,
+        qk_norm=family.qk_norm,
+        rope_scaling=rope.scaling,
     )
 
 
@@ -101,8 +129,10 @@ def _num_kv_heads(fields: Fields, family: _Family, num_heads: int) -> int:
     return family.num_kv_heads
 
 
-def _head_dim(fields: Fields, num_heads: int) -> int:
-    """The written one; missing or null means hidden / heads, as the classes define it."""
+def _head_dim(fields: Fields, family: _Family, num_heads: int) -> int:
+    """Null means hidden / heads in every family; a missing key means the family's default."""
+    if "head_dim" not in fields and family.head_dim is not None:
+        return family.head_dim
     if fields.given("head_dim") is not None:
         return fields.integer("head_dim")
     hidden = fields.integer("hidden_size")
@@ -122,7 +152,8 @@ def _windows(fields: Fields, family: _Family, num_layers: int) -> tuple[int | No
         return (None,) * num_layers
     window = _window(fields, family)
     if fields.given("layer_types") is None:
-        return (window,) * num_layers
+        first = 0 if family.first_windowed is None else _first_windowed(fields, family.first_windowed)
+        return tuple(window if layer >= first else None for layer in range(num_layers))
     types, keys = fields.entries("layer_types")
     if len(keys) != num_layers:
         raise fields.error("layer_types", f"a list of {num_layers} entries, one for each layer, not of {len(keys)}")
@@ -132,31 +163,14 @@ def _windows(fields: Fields, family: _Family, num_layers: int) -> tuple[int | No
     return tuple(window if types.text(key) == _SLIDING else None for key in keys)
 
 
+def _first_windowed(fields: Fields, default: int) -> int:
+    first = fields.integer("max_window_layers", default=default)
+    if first < 0:
+        raise fields.error("max_window_layers", "the number of the first layer that has the window, from 0")
+    return first
+
+
 def _window(fields: Fields, family: _Family) -> int | None:
-    if not fields.flag("use_sliding_window", default=True):
+    if not fields.flag("use_sliding_window", default=family.uses_window):
         return None
     return fields.window("sliding_window") if "sliding_window" in fields else family.window
-
-
-def _rope_theta(fields: Fields) -> float:
-    """The rotary base, from the two places in which versions of transformers keep it.
-
-    Version 4 writes ``rope_theta`` at the top and the scaling under ``rope_scaling``; version 5 writes both under
-    ``rope_parameters``.
-    """
-    sections = (fields.section("rope_scaling"), fields.section("rope_parameters"))
-    for section in sections:
-        for key in ("rope_type", "type"):
-            if section.text(key, default="default") != "default":
-                raise section.error(key, "default: scaled rotary angles are not supported")
-    for section in (fields, *sections):
-        if section.number("partial_rotary_factor", default=1.0) != 1.0:
-            raise section.error("partial_rotary_factor", "1: turning a part of the head is not supported")
-    written = {
-        section.number("rope_theta") for section in (fields, *sections) if section.given("rope_theta") is not None
-    }
-    if not written:
-        raise fields.error("rope_theta", "given, here or under rope_parameters")
-    if len(written) > 1:
-        raise ValueError(f"{fields.path}: rope_theta is written twice and differs: {sorted(written)}")
-    return written.pop()

@@ -6,10 +6,13 @@ layouts name the same few parameters, so the formulas are here and the names in 
 """
 
 import math
+import reprlib
 
 from jaxinfer.config import RopeScaling
 
 _MAX_FACTOR = 1e6
+_MAX_HEAD_DIM = 2**16
+"""Far above any model's; a configuration that claims billions must not make a list of that length."""
 
 
 def linear(head_dim: int, factor: float) -> RopeScaling:
@@ -18,6 +21,7 @@ def linear(head_dim: int, factor: float) -> RopeScaling:
     Raises:
         ValueError: the factor is out of range.
     """
+    _require("head_dim", head_dim, 2, _MAX_HEAD_DIM)
     _require("factor", factor, 1, _MAX_FACTOR)
     return RopeScaling((float(factor),) * (head_dim // 2))
 
@@ -45,6 +49,8 @@ def llama3(
     Raises:
         ValueError: a number is out of range.
     """
+    _require("head_dim", head_dim, 2, _MAX_HEAD_DIM)
+    _require("rope_theta", theta, 1, 1e30)
     _require("factor", factor, 1, _MAX_FACTOR)
     _require("low_freq_factor", low_freq_factor, 1e-6, 1e6)
     _require("high_freq_factor", high_freq_factor, 1e-6, 1e6)
@@ -85,6 +91,7 @@ def yarn(
     Raises:
         ValueError: a number is out of range.
     """
+    _require("head_dim", head_dim, 2, _MAX_HEAD_DIM)
     _require("rope_theta", theta, 1.001, 1e30)
     _require("factor", factor, 1, _MAX_FACTOR)
     _require("original_max_position_embeddings", original_max_position_embeddings, 1, 2**31 - 1)
@@ -127,4 +134,4 @@ def _blend(factor: float, kept: float) -> float:
 
 def _require(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise ValueError(f"{name} is {value!r}; it must be in [{least:g}, {most:g}]")
+        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be in [{least:g}, {most:g}]")

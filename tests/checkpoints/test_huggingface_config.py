@@ -32,6 +32,37 @@ MISTRAL_7B = {
     "vocab_size": 32000,
 }
 
+# What Qwen2.5-7B and Qwen3-8B have on the hub, as far as it matters.
+QWEN2 = MISTRAL_7B | {
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 131072,
+    "max_window_layers": 28,
+    "model_type": "qwen2",
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "rope_theta": 1000000.0,
+    "sliding_window": 131072,
+    "use_sliding_window": False,
+    "vocab_size": 152064,
+}
+QWEN3 = MISTRAL_7B | {
+    "architectures": ["Qwen3ForCausalLM"],
+    "attention_bias": False,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 36,
+    "model_type": "qwen3",
+    "num_hidden_layers": 36,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+
 
 def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
@@ -90,32 +121,33 @@ def test_the_rotary_base_is_read_from_both_places(read, change, theta):
     assert read(HF_CONFIG | change).config.rope_theta == theta
 
 
+OLD = {"transformers_version": "4.32.1"}
+
+
 @pytest.mark.parametrize("change", [{}, {"rope_parameters": {"rope_type": "default"}}, {"rope_parameters": None}])
-@pytest.mark.parametrize("config", [HF_CONFIG, MISTRAL_7B])
+@pytest.mark.parametrize("config", [HF_CONFIG, MISTRAL_7B | OLD, QWEN2 | OLD])
 def test_a_missing_rotary_base_is_an_error(read, config, change):
     with pytest.raises(ValueError, match=r"config\.json: rope_theta is missing"):
         read(without(config, "rope_theta") | change)
 
 
+@pytest.mark.parametrize("version", ["4.31.0.dev0", "4.28.0", "4.32.1", "3.9"])
+def test_a_llama_older_than_the_key_means_10000(read, version):
+    """Llama 2's own files are from 4.31, and have no ``rope_theta``."""
+    old = HF_CONFIG | {"transformers_version": version}
+    assert read(without(old, "rope_theta")).config.rope_theta == 10_000.0
+    assert read(old).config.rope_theta == 5000.0
+
+
+@pytest.mark.parametrize("version", ["4.33.0", "4.100.0", "5.0.0", "", "new", "4"])
+def test_a_newer_llama_without_the_key_is_an_error(read, version):
+    with pytest.raises(ValueError, match=r"config\.json: rope_theta is missing"):
+        read(without(HF_CONFIG, "rope_theta") | {"transformers_version": version})
+
+
 def test_two_rotary_bases_that_differ_are_an_error(read):
     with pytest.raises(ValueError, match=r"rope_theta is written twice and differs: \[5000\.0, 10000\.0\]"):
         read(HF_CONFIG | {"rope_parameters": {"rope_theta": 1e4}})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rope_scaling": {"type": "linear", "factor": 2.0}},
-        {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
-        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 5000.0}},
-    ],
-)
-def test_scaled_rotary_angles_are_refused_by_name(read, change):
-    (section,) = change.values()
-    kind = section.get("rope_type", section.get("type"))
-    with pytest.raises(ValueError, match=rf"'{kind}'; it must be default: scaled rotary angles"):
-        read(HF_CONFIG | change)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +230,45 @@ def test_defaults_of_mistrals_own_class(read):
         assert read(MISTRAL_7B | family | {"num_key_value_heads": None}).config.num_kv_heads == 32
 
 
+def test_the_families_of_qwen_differ_in_bias_and_norm(read):
+    for file, has_bias, has_norm in ((QWEN2, True, False), (QWEN3, False, True), (MISTRAL_7B, False, False)):
+        config = read(file).config
+        assert (config.qkv_bias, config.qk_norm) == (has_bias, has_norm)
+    assert read(QWEN2).config.windows == (None,) * 28
+
+
+@pytest.mark.parametrize(
+    ("change", "windows"),
+    [
+        ({}, (None,) * 4),
+        ({"use_sliding_window": True}, (None,) * 4),
+        ({"use_sliding_window": True, "max_window_layers": 2}, (None, None, 4096, 4096)),
+        ({"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 7}, (7,) * 4),
+        ({"use_sliding_window": True, "max_window_layers": 3, "sliding_window": None}, (None,) * 4),
+        ({"use_sliding_window": False, "max_window_layers": 0}, (None,) * 4),
+        ({"use_sliding_window": True, "layer_types": [SLIDING, FULL, FULL, SLIDING]}, (4096, None, None, 4096)),
+        ({"layer_types": [SLIDING, FULL, FULL, SLIDING]}, (None,) * 4),
+    ],
+)
+@pytest.mark.parametrize("family", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
+def test_windows_of_qwen(read, family, change, windows):
+    """Qwen2Config and Qwen3Config: no window by default, and then in the layers from ``max_window_layers`` (28) on."""
+    bare = without(family, "use_sliding_window", "max_window_layers", "sliding_window")
+    assert read(bare | {"num_hidden_layers": 4} | change).config.windows == windows
+    many = bare | {"num_hidden_layers": 30, "use_sliding_window": True}
+    assert read(many).config.windows == (None,) * 28 + (4096,) * 2
+
+
+def test_defaults_of_qwens_own_classes(read):
+    """32 kv heads, and for Qwen3 a head_dim of 128, where the keys are missing; null says otherwise for both."""
+    odd = {"hidden_size": 2048, "num_attention_heads": 32}
+    for family, head_dim in ((QWEN2, 64), (QWEN3, 128)):
+        config = read(without(family, "num_key_value_heads", "head_dim") | odd).config
+        assert (config.num_kv_heads, config.head_dim) == (32, head_dim)
+        nulls = read(family | odd | {"num_attention_heads": 16, "num_key_value_heads": None, "head_dim": None}).config
+        assert (nulls.num_kv_heads, nulls.head_dim) == (16, 128)
+
+
 def test_defaults_of_llamas_own_class(read):
     """LlamaConfig: as many kv heads as query heads; it has no window, so a stray key is not one."""
     assert read(without(HF_CONFIG, "num_key_value_heads")).config.num_kv_heads == 4
@@ -259,6 +330,7 @@ def test_what_is_refused(read, change, message):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
+        ({"model_type": "qwen2_moe"}, "model_type is 'qwen2_moe'"),
         ({"model_type": "gemma2"}, "model_type is 'gemma2'"),
         ({"model_type": None}, "model_type is missing"),
         ({"model_type": ["llama"]}, r"model_type is \['llama'\]"),
@@ -271,7 +343,10 @@ def test_what_is_refused(read, change, message):
     ],
 )
 def test_an_unknown_architecture_is_named_with_the_supported_ones(read, change, found):
-    supported = r"llama \(LlamaForCausalLM\), mistral \(MistralForCausalLM\), ministral \(MinistralForCausalLM\)"
+    supported = (
+        r"llama \(LlamaForCausalLM\), mistral \(MistralForCausalLM\), ministral \(MinistralForCausalLM\), "
+        r"qwen2 \(Qwen2ForCausalLM\), qwen3 \(Qwen3ForCausalLM\)"
+    )
     with pytest.raises(ValueError, match=f"config.json: {found}; it must be a supported architecture: {supported}"):
         read(HF_CONFIG | change)
 
