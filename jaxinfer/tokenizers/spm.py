@@ -29,10 +29,12 @@ class SentencePieceTokenizer:
         self,
         processor: sentencepiece.SentencePieceProcessor,
         *,
-        add_bos: bool = True,
-        chat_template: str | None = None,
+        bos_token_id: int | None,
+        eos_token_id: int | None,
+        add_bos: bool,
+        chat_template: str | None,
     ) -> None:
-        """``add_bos``: BOS first, where the vocabulary has one.
+        """``add_bos``: BOS first, where there is one.
 
         Raises:
             RuntimeError: the library refuses the vocabulary without its space before a text, as it does where the
@@ -42,8 +44,8 @@ class SentencePieceTokenizer:
         self._inner = _without_dummy_prefix(processor)
         self._add_bos = add_bos
         self.vocab_size: int = processor.vocab_size()
-        self.bos_token_id: int | None = processor.bos_id() if processor.bos_id() >= 0 else None
-        self.eos_token_id: int | None = processor.eos_id() if processor.eos_id() >= 0 else None
+        self.bos_token_id = bos_token_id
+        self.eos_token_id = eos_token_id
         self.chat_template = chat_template
         self._control_ids = {
             processor.id_to_piece(token_id): token_id
@@ -140,6 +142,8 @@ def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         return SentencePieceTokenizer(
             processor,
+            bos_token_id=processor.bos_id() if processor.bos_id() >= 0 else None,
+            eos_token_id=processor.eos_id() if processor.eos_id() >= 0 else None,
             add_bos=side.add_bos_token is not False,
             chat_template=side.chat_template,
         )

@@ -1,0 +1,133 @@
+"""The kind ``llama`` of a GGUF: by hand, against the library's own model of the same vocabulary, and wrong files.
+
+That it gives llama.cpp's ids is tested in ``test_gguf_vocab.py``.
+"""
+
+import gguf
+import pytest
+import sentencepiece
+
+from jaxinfer.tokenizers import load_tokenizer
+from tests.vocabularies import SPM_PIECES, train_sentencepiece, write_gguf_spm
+
+BOS, EOS = 1, 2
+TEXTS = ["hello head", "  two  spaces ", "", "é🎉 \x00", "<s>", "a\n\nb", "\u2581hell", "old ball." * 20]
+
+
+def ids_of(*pieces):
+    spellings = [piece for piece, _, _ in SPM_PIECES]
+    return [spellings.index(piece) for piece in pieces]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return load_tokenizer(write_gguf_spm(tmp_path_factory.mktemp("spm") / "m.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("hello", ["\u2581hello"]),
+        (" hell", ["\u2581", "\u2581he", "ll"]),
+        ("lo", ["\u2581", "l", "o"]),  # the token "lo" is unused
+        ("e<tool>", ["\u2581", "e", "<tool>"]),
+        ("a   b", ["\u2581", "a", "   ", "b"]),  # the file has this token's spaces as the text has them
+        ("z\n", ["\u2581", "<0x7A>", "<0x0A>"]),
+        ("</s>", ["\u2581", "<0x3C>", "<0x2F>", "<0x73>", "<0x3E>"]),  # a text's letters, no end of it
+        ("", []),
+    ],
+)
+def test_by_hand(tokenizer, text, pieces):
+    assert tokenizer.encode(text) == [BOS, *ids_of(*pieces)]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_chat_text_brings_its_control_tokens(tokenizer):
+    ids = tokenizer.encode("<s>hello</s> hello", add_special_tokens=False)
+    assert ids == ids_of("<s>", "he", "llo", "</s>", "\u2581hello")
+
+
+def test_what_the_keys_say(tmp_path):
+    keys = {"bos_token_id": EOS, "eos_token_id": BOS, "add_bos_token": False, "add_space_prefix": False}
+    tokenizer = load_tokenizer(write_gguf_spm(tmp_path / "m.gguf", **keys))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (EOS, BOS)
+    assert tokenizer.encode("hello") == ids_of("he", "llo")
+    with_bos = load_tokenizer(write_gguf_spm(tmp_path / "b.gguf", **keys | {"add_bos_token": True}))
+    assert with_bos.encode("hello") == [EOS, *ids_of("he", "llo")]
+
+
+def test_without_keys_the_ids_are_those_of_llama_cpp(tokenizer):
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.can_chat) == (BOS, EOS, False)
+    assert tokenizer.vocab_size == len(SPM_PIECES)
+
+
+def test_nothing_ends_a_text_that_is_to_go_on(tmp_path, tokenizer):
+    ends = load_tokenizer(write_gguf_spm(tmp_path / "m.gguf", add_eos_token=True))
+    assert ends.encode("hello") == tokenizer.encode("hello")
+
+
+def test_the_ids_are_those_of_the_model_that_the_lists_came_from(tmp_path):
+    """A trained vocabulary, written as a converter writes it."""
+    path = train_sentencepiece(tmp_path, like_llama=True) / "tokenizer.model"
+    library = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    all_ids = range(library.vocab_size())
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([library.id_to_piece(i) for i in all_ids])
+    writer.add_token_scores([library.get_score(i) for i in all_ids])
+    writer.add_token_types([type_of(library, i) for i in all_ids])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    tokenizer = load_tokenizer(tmp_path / "m.gguf")
+    for text in TEXTS:
+        assert tokenizer.encode(text) == [BOS, *library.encode(text)]
+        assert tokenizer.decode(library.encode(text)) == library.decode(library.encode(text))
+
+
+def type_of(library, token_id):
+    if library.is_unknown(token_id):
+        return gguf.TokenType.UNKNOWN
+    if library.is_control(token_id):
+        return gguf.TokenType.CONTROL
+    if library.is_byte(token_id):
+        return gguf.TokenType.BYTE
+    is_user_defined = set(library.id_to_piece(token_id)) == {"\u2581"}
+    return gguf.TokenType.USER_DEFINED if is_user_defined else gguf.TokenType.NORMAL
+
+
+@pytest.mark.parametrize(
+    ("break_it", "words"),
+    [
+        (lambda pieces: [*pieces, ("he", 0.0, 1)], "tokens has 280 entries of which only 279 differ"),
+        (lambda pieces: [*pieces, ("", 0.0, 1)], "SentencePiece"),
+        (lambda pieces: [*pieces, ("new", 0.0, 9)], "token_type has 9 for token 279; types are 1 to 6"),
+        (lambda pieces: [piece for piece in pieces if piece[2] not in (2, 6)], "SentencePiece.*unk"),
+        (lambda pieces: [*pieces, ("<unk2>", 0.0, 2)], "SentencePiece.*unk"),
+        (lambda pieces: [*pieces[:5], *pieces[6:]], "SentencePiece.*256 byte"),
+    ],
+    ids=["twice", "empty", "type", "no unknown", "two unknown", "a byte is missing"],
+)
+def test_a_wrong_vocabulary_is_named(tmp_path, monkeypatch, break_it, words):
+    monkeypatch.setattr("tests.vocabularies.SPM_PIECES", break_it(SPM_PIECES))
+    path = write_gguf_spm(tmp_path / "wrong.gguf")
+    with pytest.raises(ValueError, match=rf"wrong\.gguf.*{words}"):
+        load_tokenizer(path)
+
+
+@pytest.mark.parametrize("key", ["tokens", "scores", "token_type"])
+def test_a_missing_list_is_named(tmp_path, key):
+    path = tmp_path / "m.gguf"
+    content = write_gguf_spm(path).read_bytes()
+    path.write_bytes(content.replace(f"ggml.{key}".encode(), f"ggml.{key[::-1]}".encode()))
+    with pytest.raises(ValueError, match=rf"m\.gguf has no tokenizer\.ggml\.{key}"):
+        load_tokenizer(path)
+
+
+def test_a_torn_file_is_an_error_wherever_it_tears(tmp_path):
+    whole = write_gguf_spm(tmp_path / "whole.gguf").read_bytes()
+    torn = tmp_path / "torn.gguf"
+    for twentieth in range(20):
+        torn.write_bytes(whole[: len(whole) * twentieth // 20])
+        with pytest.raises(ValueError, match=r"torn\.gguf"):
+            load_tokenizer(torn)
