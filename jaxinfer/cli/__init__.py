@@ -1,4 +1,4 @@
-"""The command line: ``jaxinfer generate`` and ``jaxinfer info``.
+"""The command line: ``jaxinfer`` and its commands, one file for each.
 
 It only reads options, calls the Python API and prints. Nothing here imports jax before a command needs it, so that
 ``--help`` and a mistyped option answer at once.
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from jaxinfer.cli.chat import chat
 from jaxinfer.cli.generate import generate
 from jaxinfer.cli.info import info
 from jaxinfer.cli.streams import guarded_streams
@@ -16,6 +17,7 @@ from jaxinfer.cli.streams import guarded_streams
 # Tracebacks are for faults of the program; rich would print the arrays in every frame of one.
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(generate)
+app.command()(chat)
 app.command()(info)
 
 

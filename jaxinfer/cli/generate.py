@@ -4,12 +4,13 @@ One prompt streams its text as it comes; several, or ``--json``, give one result
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from jaxinfer.cli import options
-from jaxinfer.cli.exits import DEVICE_FAILED, PROMPT_FAILED, ended_by, print_error, shown_warnings, usage_errors
+from jaxinfer.cli.exits import PROMPT_FAILED, print_error, shown_warnings, usage_errors
+from jaxinfer.cli.load import load
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
 from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, print_speed, print_totals, shown_text
@@ -75,7 +76,7 @@ def generate(
                 stop_token_ids=stop_token_id or (),
             )
             request = _single_request(prompts, form) if not json else None
-            llm = _load(
+            llm = load(
                 model,
                 load_format=load_format,
                 dtype=dtype,
@@ -99,16 +100,6 @@ def generate(
             all_answered = answer_all(llm, prompts, form, params, writer)
     if not all_answered:
         raise typer.Exit(PROMPT_FAILED)
-
-
-def _load(model: str, **settings: Any) -> "LLM":
-    """The model with the given arguments of ``LLM``, which checks them."""
-    # These import jax, which takes a second that --help need not.
-    from jaxinfer.kernel_self_test import KernelSelfTestError
-    from jaxinfer.llm import LLM
-
-    with ProgressBar("Compiling") as bar, ended_by(KernelSelfTestError, DEVICE_FAILED):
-        return LLM(model, progress=bar.update, **settings)
 
 
 def _single_request(prompts: list[UserPrompt], form: PromptForm) -> "Prompt | None":

@@ -1,4 +1,4 @@
-"""The options of ``jaxinfer generate``: name, type and help of each, so that the command reads as a list of them.
+"""The options of ``generate`` and ``chat``: name, type and help of each, so that a command reads as a list of them.
 
 Values are checked where they are used (``SamplingParams``, the loader, the engine), so the command line and the Python
 API refuse the same things in the same words.
@@ -29,6 +29,9 @@ Chat = Annotated[bool, typer.Option("--chat", help="Send each prompt as a user's
 System = Annotated[
     str | None, typer.Option(help="The system message before each prompt of --chat.", rich_help_panel=_PROMPTS)
 ]
+ChatSystem = Annotated[
+    str | None, typer.Option("--system", help="The system message of the conversation.", rich_help_panel=_PROMPTS)
+]
 TokenIds = Annotated[
     bool,
     typer.Option(
@@ -39,6 +42,12 @@ TokenIds = Annotated[
 ]
 
 MaxTokens = Annotated[int, typer.Option(help="Tokens to generate for each prompt.", rich_help_panel=_SAMPLING)]
+AnswerTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens", help="Tokens of an answer. Without it: up to --max-model-len.", rich_help_panel=_SAMPLING
+    ),
+]
 MinTokens = Annotated[int, typer.Option(help="Tokens before which nothing ends the output.", rich_help_panel=_SAMPLING)]
 Temperature = Annotated[
     float, typer.Option(help="Divides the logits; 0 takes the most likely token.", rich_help_panel=_SAMPLING)

@@ -126,7 +126,8 @@ def shown_text(output: RequestOutput, *, as_ids: bool) -> str:
 
 def print_speed(output: RequestOutput) -> None:
     """How fast one prompt was answered, on stderr."""
-    counts = f"{len(output.prompt_token_ids)} prompt tokens, {len(output.outputs[0].token_ids)} output tokens"
+    cached = f" ({output.usage.cached_tokens} cached)" if output.usage and output.usage.cached_tokens else ""
+    counts = f"{len(output.prompt_token_ids)} prompt tokens{cached}, {len(output.outputs[0].token_ids)} output tokens"
     metrics = output.metrics
     first = f", first after {metrics.ttft:.3f} s" if metrics and metrics.ttft is not None else ""
     rate = f", then {1 / metrics.tpot:.1f} tokens per second" if metrics and metrics.tpot else ""

@@ -1,0 +1,32 @@
+"""What was said in a conversation, as pairs of a question and its answer: templates want the roles to take turns."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A message of the user, and what the model said to it."""
+
+    question: str
+    answer: str
+
+
+@dataclass
+class Conversation:
+    """The system message, and the exchanges from the oldest to the newest.
+
+    Attributes:
+        system: None: there is no such message, and the model's template may put its own.
+        exchanges: those that the model is shown.
+    """
+
+    system: str | None = None
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    def messages(self, question: str) -> list[dict[str, str]]:
+        """The conversation with a new message of the user at its end, as ``LLM`` takes it."""
+        messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+        for exchange in self.exchanges:
+            messages.append({"role": "user", "content": exchange.question})
+            messages.append({"role": "assistant", "content": exchange.answer})
+        return [*messages, {"role": "user", "content": question}]

@@ -1,0 +1,55 @@
+"""Ctrl-C in a conversation: it ends a wait of the program, and never the program.
+
+Elsewhere in the command line it ends the program at once (``jaxinfer.__main__``). Here that would lose the
+conversation, so KeyboardInterrupt comes up in the two places that wait for long, reading a line and drawing tokens, and
+once in each of them: the second of two would meet the handling of the first.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class CtrlC:
+    """Takes SIGINT while it is installed; otherwise ``interruptible`` only calls what it is given."""
+
+    def __init__(self) -> None:
+        self._pending = self._raising = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Around a conversation. Where the program was started to ignore Ctrl-C, it goes on to."""
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.SIG_IGN:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._take)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def interruptible[T](self, wait: Callable[[], T]) -> T:
+        """The result of ``wait``.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C came during the call, or since the call before. The latter because Python drops an
+                exception that comes up in a callback of its garbage collector: then the next call raises it.
+        """
+        try:
+            self._raising = True
+            if self._pending:
+                raise KeyboardInterrupt
+            return wait()
+        except KeyboardInterrupt:
+            self._pending = False
+            raise
+        finally:
+            self._raising = False
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._pending = True
+        if self._raising:
+            self._raising = False
+            raise KeyboardInterrupt
