@@ -17,12 +17,13 @@ from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig
 from jaxinfer.detokenizer import IncrementalDetokenizer
 from jaxinfer.interrupts import interrupts_held
-from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
+from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, ToolCall, Usage
 from jaxinfer.request import Request
 from jaxinfer.runner import ModelRunner, StepOutput
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Scheduler
 from jaxinfer.tokenizers.protocol import Tokenizer
+from jaxinfer.tool_calls import ToolCallDetokenizer, ToolCallFormat
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class _Tracked:
     request: Request
     prompt: str | None
     shown_prompt_ids: list[int]  # for outputs: a caller may do with them what it likes
-    detokenizer: IncrementalDetokenizer | None
+    detokenizer: IncrementalDetokenizer | ToolCallDetokenizer | None
     stream: bool
     arrival_time: float
     first_scheduled_time: float | None = None
@@ -88,6 +89,7 @@ class Engine:
         *,
         prompt_text: str | None = None,
         cache_salt: str | None = None,
+        tool_format: ToolCallFormat | None = None,
         stream: bool = False,
     ) -> None:
         """Queue a request.
@@ -99,6 +101,7 @@ class Engine:
             prompt_text: the text that a prompt given as ids was made from, for the output.
             cache_salt: requests share the pages of equal prefixes only with those that bring the same salt, or none as
                 they do. A caller who serves several users keeps them from timing each other's prompts by it.
+            tool_format: how the model writes calls of tools, where they are to be read; None: they are text.
             stream: give an output for every step that brings tokens, not only for the last.
 
         Raises:
@@ -129,7 +132,7 @@ class Engine:
             request=request,
             prompt=prompt if isinstance(prompt, str) else prompt_text,
             shown_prompt_ids=list(token_ids),
-            detokenizer=IncrementalDetokenizer(self._tokenizer, token_ids) if self._tokenizer is not None else None,
+            detokenizer=self._detokenizer(token_ids, tool_format),
             stream=stream,
             arrival_time=arrival_time,
         )
@@ -226,12 +229,15 @@ class Engine:
             delta, error = "", f"its tokens cannot be turned into text: {fault}"
         if request.is_finished:
             del self._tracked[request.request_id]
+        tool_calls = _tool_calls(tracked.detokenizer)
+        finish_reason = "tool_calls" if tool_calls else request.finish_reason
         completion = CompletionOutput(
             index=0,
             text=tracked.detokenizer.text if tracked.detokenizer is not None else "",
             token_ids=list(request.output_token_ids),
-            finish_reason=request.finish_reason if error is None else "error",
+            finish_reason=finish_reason if error is None else "error",
             delta=delta,
+            tool_calls=tool_calls,
         )
         metrics = RequestMetrics(
             arrival_time=tracked.arrival_time,
@@ -260,7 +266,11 @@ class Engine:
         end = len(request.output_token_ids) - (request.finish_reason == "stop")
         delta = detokenizer.push(request.output_token_ids[tracked.num_read : end])
         tracked.num_read = end
-        return delta + detokenizer.finish() if request.is_finished else delta
+        if not request.is_finished:
+            return delta
+        if isinstance(detokenizer, ToolCallDetokenizer):
+            return delta + detokenizer.finish(is_whole=request.finish_reason == "stop")
+        return delta + detokenizer.finish()
 
     def _note_first_scheduled(self, batch: Batch) -> None:
         now = time.perf_counter()
@@ -268,6 +278,15 @@ class Engine:
             tracked = self._tracked[row.request.request_id]
             if tracked.first_scheduled_time is None:
                 tracked.first_scheduled_time = now
+
+    def _detokenizer(
+        self, prompt_token_ids: list[int], tool_format: ToolCallFormat | None
+    ) -> IncrementalDetokenizer | ToolCallDetokenizer | None:
+        if self._tokenizer is None:
+            return None
+        if tool_format is None:
+            return IncrementalDetokenizer(self._tokenizer, prompt_token_ids)
+        return ToolCallDetokenizer(self._tokenizer, prompt_token_ids, tool_format)
 
     def _encode(self, text: str) -> list[int]:
         if self._tokenizer is None:
@@ -291,3 +310,7 @@ class Engine:
             if isinstance(token_id, bool) or not isinstance(token_id, Integral) or not 0 <= token_id < vocab_size:
                 raise ValueError(f"{name} has {token_id!r}; a token id is a whole number in [0, {vocab_size})")
         return list(map(int, checked))
+
+
+def _tool_calls(detokenizer: IncrementalDetokenizer | ToolCallDetokenizer | None) -> tuple[ToolCall, ...]:
+    return detokenizer.tool_calls if isinstance(detokenizer, ToolCallDetokenizer) else ()

@@ -6,46 +6,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, cast
 
 from jaxinfer.config import CacheMode, Quantization
 from jaxinfer.loading import LoadFormat, build_engine, open_model
 from jaxinfer.outputs import CompletionOutput, RequestOutput
+from jaxinfer.prompts import ChatPrompt, Message, Prompt, Tools, as_mapping, chat_prompt
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Counters
+from jaxinfer.tool_calls import check_tools, find_format
 
-Message = Mapping[str, Any]
-
-
-class TextPrompt(TypedDict):
-    """A prompt given as text; without ``cache_salt``, which is as in ``Engine.add_request``, the text alone will do."""
-
-    prompt: str
-    cache_salt: NotRequired[str | None]
-
-
-class TokensPrompt(TypedDict):
-    """A prompt given as token ids; ``prompt`` may say which text they stand for, and is only handed back."""
-
-    prompt_token_ids: Sequence[int]
-    prompt: NotRequired[str]
-    cache_salt: NotRequired[str | None]
-
-
-class ChatPrompt(TypedDict):
-    """A conversation that the assistant is to go on with, through the model's chat template.
-
-    ``tools`` are JSON schemas of functions, for templates that know tools.
-    """
-
-    messages: Sequence[Message]
-    tools: NotRequired[Sequence[Mapping[str, Any]] | None]
-    cache_salt: NotRequired[str | None]
-
-
-Prompt = str | TextPrompt | TokensPrompt | ChatPrompt
-
-_PROMPT_KEYS = ("prompt", "prompt_token_ids", "messages", "tools", "cache_salt")
+__all__ = ["LLM", "ChatPrompt", "Prompt"]
 
 
 class LLM:
@@ -118,6 +89,7 @@ class LLM:
             cache=cache,
             seed=seed,
         )
+        self._tool_format = None if self.tokenizer is None else find_format(self.tokenizer)
         runner.warm_up(progress)
         self._request_ids = map(str, itertools.count())
         self._inboxes: dict[str, deque[RequestOutput]] = {}
@@ -172,7 +144,8 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """Answer a conversation, or each of several; short for ``generate`` with ``{"messages": [...]}``.
 
@@ -180,6 +153,7 @@ class LLM:
             messages: a list of ``{"role": ..., "content": ...}``, or a list of such lists.
             sampling_params: as in ``generate``.
             tools: of every conversation, as in ``ChatPrompt``.
+            chat_template_kwargs: likewise.
 
         Raises:
             ValueError: as ``generate``; the model has no chat template, or the template refuses a single conversation.
@@ -187,9 +161,10 @@ class LLM:
         _check_list("messages", messages, "a list of messages, or a list of such lists")
         if messages and not isinstance(messages[0], Mapping):
             conversations = cast(Sequence[Sequence[Message]], messages)
-            prompts: list[Prompt] = [{"messages": conversation, "tools": tools} for conversation in conversations]
+            prompts = [chat_prompt(conversation, tools, chat_template_kwargs) for conversation in conversations]
             return self.generate(prompts, sampling_params)
-        return self.generate({"messages": cast(Sequence[Message], messages), "tools": tools}, sampling_params)
+        prompt = chat_prompt(cast(Sequence[Message], messages), tools, chat_template_kwargs)
+        return self.generate(prompt, sampling_params)
 
     def _run(self, call: "_Call", *, stream: bool) -> Iterator[tuple[int, RequestOutput]]:
         """(index of the prompt, output) as they come."""
@@ -236,38 +211,34 @@ class LLM:
             yield inbox.popleft()
 
     def _add(self, request_id: str, prompt: Prompt, params: SamplingParams, stream: bool) -> None:
-        given: Mapping[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else cast(Mapping[str, Any], prompt)
-        if not isinstance(given, Mapping) or not given.keys() & {"prompt", "prompt_token_ids", "messages"}:
-            allowed = "text, {'prompt_token_ids': [...]} or {'messages': [...]}"
-            raise ValueError(f"a prompt is {reprlib.repr(prompt)}; it must be {allowed}")
-        for key in given:
-            if key not in _PROMPT_KEYS:  # a salt that is misspelled would keep nobody apart
-                raise ValueError(f"a prompt has the key {reprlib.repr(key)}; it may have {', '.join(_PROMPT_KEYS)}")
-        salt = given.get("cache_salt")
+        given = as_mapping(prompt)
+        more: dict[str, Any] = {"cache_salt": given.get("cache_salt"), "stream": stream}
+        if given.get("tools"):
+            more["tool_format"] = self._tool_format
         if "messages" in given:
-            given = self._render(given["messages"], given.get("tools"))
+            given = self._render(given["messages"], given.get("tools"), given.get("chat_template_kwargs"))
         text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
         if not isinstance(text, str | None):
             raise ValueError(f"prompt is {reprlib.repr(text)}; it must be text")
         if "prompt_token_ids" not in given:
-            self.engine.add_request(request_id, cast(str, text), params, cache_salt=salt, stream=stream)
+            self.engine.add_request(request_id, cast(str, text), params, **more)
         elif isinstance(token_ids, str):
             raise ValueError(f"prompt_token_ids is {reprlib.repr(token_ids)}; it must be a list of token ids")
         else:
-            self.engine.add_request(
-                request_id,
-                cast(Sequence[int], token_ids),
-                params,
-                prompt_text=text,
-                cache_salt=salt,
-                stream=stream,
-            )
+            self.engine.add_request(request_id, cast(Sequence[int], token_ids), params, prompt_text=text, **more)
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
+    def _render(
+        self, messages: Sequence[Message], tools: Tools | None, template_kwargs: Mapping[str, Any] | None
+    ) -> Mapping[str, Any]:
         """A conversation as ids."""
         if self.tokenizer is None:
             raise ValueError("the model has no tokenizer, so it cannot chat; give token ids")
-        chat = self.tokenizer.encode_chat(messages, tools=tools)
+        if tools is not None:
+            check_tools(tools)
+        if not isinstance(template_kwargs, Mapping | None):
+            raise ValueError(f"chat_template_kwargs is {reprlib.repr(template_kwargs)}; it must be a dict")
+        # Templates ask whether there are tools, not how many: without any, the model is to hear nothing of them.
+        chat = self.tokenizer.encode_chat(messages, tools=tools or None, options=template_kwargs)
         return {"prompt_token_ids": chat.token_ids, "prompt": chat.text}
 
 

@@ -5,22 +5,40 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A function that the model asks its caller to run, as OpenAI's API has it.
+
+    Attributes:
+        id: by which the tool's result names the call: the model's own, or nine random letters and digits.
+        name: of the function; nobody has checked that there is such a tool.
+        arguments: JSON text of an object; nobody has checked it against the tool's schema.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
 class CompletionOutput:
     """One generated sequence.
 
     Attributes:
         index: which of the request's sequences it is.
-        text: all text so far. The token that stopped it and special tokens give none.
+        text: all text so far. The token that stopped it, special tokens and calls of tools give none.
         token_ids: all ids so far, the one that stopped it included.
-        finish_reason: ``stop`` (EOS or a stop token), ``length``, ``abort``, ``error``; None while it runs.
+        finish_reason: ``stop`` (EOS or a stop token), ``tool_calls`` (the same, and there are calls), ``length``,
+            ``abort``, ``error``; None while it runs.
         delta: the text that is new since the output before; the deltas of a stream joined are ``text``.
+        tool_calls: what the model asks to run, known at the end only. A call that was cut off is text.
     """
 
     index: int
     text: str
     token_ids: list[int]
-    finish_reason: Literal["stop", "length", "abort", "error"] | None
+    finish_reason: Literal["stop", "tool_calls", "length", "abort", "error"] | None
     delta: str
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True)
