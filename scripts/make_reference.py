@@ -12,9 +12,11 @@ from pathlib import Path
 
 import torch
 from reference import (
+    rope_scalings,
     smollm2,
     smollm2_tokenizer,
     stories260k,
+    tiny_families,
     tiny_llama_sharded,
     tiny_mistral,
     tiny_mistral_layout,
@@ -29,6 +31,8 @@ RECIPES = {
     "tiny_llama_sharded": tiny_llama_sharded.make,
     "tiny_windows": tiny_windows.make_one_group,
     "tiny_two_groups": tiny_windows.make_two_groups,
+    **tiny_families.recipes(),
+    "rope_scalings": rope_scalings.make,
     "stories260K": stories260k.make,
     "smollm2": smollm2.make,
     "smollm2_tokenizer": smollm2_tokenizer.make,

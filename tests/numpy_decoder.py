@@ -50,7 +50,7 @@ def _attention(
     if config.qk_norm:
         q = _rms_norm(q, w[layer + "q_norm"], config.norm_eps)
         k = _rms_norm(k, w[layer + "k_norm"], config.norm_eps)
-    q, k = _rotate(q, config.rope_theta), _rotate(k, config.rope_theta)
+    q, k = _rotate(q, config), _rotate(k, config)
     out = np.empty_like(q)
     for t in range(num_tokens):
         first = 0 if window is None else max(0, t + 1 - window)
@@ -62,11 +62,16 @@ def _attention(
     return out.reshape(num_tokens, num_heads * dim) @ w[layer + "attention_out"].T
 
 
-def _rotate(x: np.ndarray, theta: float) -> np.ndarray:
-    """Turn the pair (i, i + D / 2) at position t by t / theta^(2 i / D); ``x`` is [T, heads, D]."""
+def _rotate(x: np.ndarray, config: ModelConfig) -> np.ndarray:
+    """Turn the pair (i, i + D / 2) at position t by t / theta^(2 i / D); ``x`` is [T, heads, D].
+
+    Scaled angles: the angle of pair i is divided by divisor i, and the pair is multiplied by the attention factor.
+    """
     num_tokens, _, dim = x.shape
-    frequencies = theta ** (-2 * np.arange(dim // 2) / dim)
-    turn = np.exp(1j * np.arange(num_tokens)[:, None] * frequencies)[:, None, :]  # [T, 1, D / 2]
+    frequencies, factor = config.rope_theta ** (-2 * np.arange(dim // 2) / dim), 1.0
+    if config.rope_scaling is not None:
+        frequencies, factor = frequencies / config.rope_scaling.divisors, config.rope_scaling.attention_factor
+    turn = factor * np.exp(1j * np.arange(num_tokens)[:, None] * frequencies)[:, None, :]  # [T, 1, D / 2]
     turned = (x[..., : dim // 2] + 1j * x[..., dim // 2 :]) * turn
     return np.concatenate([turned.real, turned.imag], axis=-1)
 

@@ -124,6 +124,10 @@ def read_hf_weights(folder: Path, config: ModelConfig) -> dict[str, np.ndarray]:
         attention, mlp = theirs + "self_attn.", theirs + "mlp."
         weights[ours + "attention_norm"] = source[theirs + "input_layernorm.weight"]
         weights[ours + "qkv"] = np.concatenate([source[f"{attention}{x}_proj.weight"] for x in "qkv"])
+        if config.qkv_bias:
+            weights[ours + "qkv_bias"] = np.concatenate([source[f"{attention}{x}_proj.bias"] for x in "qkv"])
+        if config.qk_norm:
+            weights |= {f"{ours}{x}_norm": source[f"{attention}{x}_norm.weight"] for x in "qk"}
         weights[ours + "attention_out"] = source[attention + "o_proj.weight"]
         weights[ours + "mlp_norm"] = source[theirs + "post_attention_layernorm.weight"]
         weights[ours + "gate_up"] = np.concatenate([source[f"{mlp}{x}_proj.weight"] for x in ("gate", "up")])

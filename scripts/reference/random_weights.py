@@ -14,14 +14,16 @@ _GAINS = {"q_proj": 1.5, "k_proj": 1.5, "lm_head": 2.0}
 def fill_with_random_weights(model: torch.nn.Module, seed: int, embedding_std: float = 1.0) -> None:
     """Set every parameter of ``model`` in place, in the order of their names.
 
-    Matrices [out, in] are normal with std gain / sqrt(in), the embedding is normal with ``embedding_std``, and norms
-    are 1 with a spread of 0.1, so that a norm left out or taken from another layer shows.
+    Matrices [out, in] are normal with std gain / sqrt(in), the embedding is normal with ``embedding_std``, biases are
+    normal with std 0.5, and norms are 1 with a spread of 0.1, so that one left out or taken from another layer shows.
     """
     random = np.random.default_rng(seed)
     for name, parameter in sorted(model.named_parameters()):
         values = random.standard_normal(parameter.shape)
         if "norm" in name:
             values = 1 + 0.1 * values
+        elif name.endswith("bias"):
+            values *= 0.5
         elif "embed_tokens" in name:
             values *= embedding_std
         else:

@@ -9,13 +9,14 @@ import random
 from pathlib import Path
 
 import gguf
+import numpy as np
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from reference.fixture import Sources, require, write_record
+from reference.fixture import Array, Sources, require, write_reference
 
 SEED = 11
-NUM_TEXTS = 150
+NUM_TEXTS = 1000
 RANGES = [
     (0x00, 0x20),
     (0x20, 0x7F),
@@ -41,15 +42,21 @@ CONVERSATIONS = [
 
 
 def make(sources: Sources) -> None:
-    """Write ``smollm2_tokenizer/reference.json``: 150 random texts with their ids, three conversations as text."""
+    """Write ``smollm2_tokenizer``: 1,000 random texts with their ids as arrays, three conversations as text."""
     path = sources.require_smollm2()
     tokenizer = load_tokenizer(path)
-    folder = sources.fixtures / "smollm2_tokenizer"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_record(
-        folder,
+    texts = _texts()
+    encoded = [tokenizer.encode(text) for text in texts]
+    as_bytes = [text.encode() for text in texts]
+    write_reference(
+        sources.fixtures / "smollm2_tokenizer",
+        {
+            "texts": Array(np.frombuffer(b"".join(as_bytes), np.uint8), "the texts in UTF-8, one after the other"),
+            "text_lens": Array(np.array([*map(len, as_bytes)], np.int32), "bytes of each text"),
+            "ids": Array(np.concatenate(encoded).astype(np.uint16), "the ids of all texts, one after the other"),
+            "id_lens": Array(np.array([*map(len, encoded)], np.int32), "ids of each text"),
+        },
         f"SmolLM2-135M-Instruct ({path.name}): ids of random texts, conversations as its template writes.",
-        texts=[{"text": text, "ids": tokenizer.encode(text)} for text in _texts()],
         chats=[
             {
                 "messages": messages,

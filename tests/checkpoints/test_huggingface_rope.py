@@ -3,12 +3,14 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from checkpoints import rope_scaling
 from checkpoints.huggingface_config import read_description
 from jaxinfer.config import RopeScaling
 from tests.checkpoints.writers import HF_CONFIG
+from tests.reference import load_reference
 
 # Four frequencies at base 10,000: 1, 0.1, 0.01 and 0.001 a token.
 SMALL = HF_CONFIG | {"head_dim": 8, "rope_theta": 1e4, "max_position_embeddings": 4096}
@@ -156,6 +158,18 @@ def test_what_is_refused(read, change, message):
     with pytest.raises(ValueError, match=r"config\.json: .*" + message) as error:
         read(SMALL | change)
     assert len(str(error.value)) < 500 + len(str(error.value).split(": ")[0])
+
+
+def test_every_scaling_is_that_of_transformers(read):
+    """Frequencies within the rounding of float32, in which transformers computes them."""
+    reference = load_reference("rope_scalings")
+    head_dim = reference.info["head_dim"]
+    assert len(reference.info["cases"]) > 40
+    for i, case in enumerate(reference.info["cases"]):
+        scaling = read(SMALL | {"rope_theta": None, "head_dim": head_dim, "rope_parameters": case}).rope_scaling
+        frequencies = case["rope_theta"] ** (-2 * np.arange(head_dim // 2) / head_dim) / scaling.divisors
+        np.testing.assert_allclose(frequencies, reference.arrays["frequencies"][i], rtol=2e-6, err_msg=str(case))
+        assert scaling.attention_factor == pytest.approx(reference.arrays["attention_factors"][i], rel=1e-12)
 
 
 def test_a_factor_of_one_changes_nothing():
