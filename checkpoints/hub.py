@@ -141,7 +141,6 @@ def _fetch(model: HubId, cache_dir: Path | None, patterns: list[str], *, local_f
             cache_dir=cache_dir,
             local_files_only=local_files_only,
             allow_patterns=patterns,
-            ignore_patterns=["*/*"],  # the models beside the model: Llama's in Meta's layout, ONNX
         )
     )
 

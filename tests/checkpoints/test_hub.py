@@ -125,42 +125,52 @@ def test_a_revision_is_another_model_in_the_cache(hub, find, offline):
     assert "HF_HUB_OFFLINE" in fault_of(find, "owner/hf")
 
 
-def test_a_cache_that_other_programs_wrote_is_enough(layouts, hub, tmp_path, find):
-    """By the hub's documented layout, without the list of the repository's files that the newest hub keeps."""
-    repository = tmp_path / "models--owner--hf"
-    snapshot = repository / "snapshots" / COMMIT
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(COMMIT)
-    snapshot.mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        (snapshot / name).write_bytes((layouts / "hf" / name).read_bytes())
+@pytest.fixture
+def write_cache(hub, tmp_path):
+    """Writes a model into the cache by its documented layout, without the list of files that a new hub keeps there."""
+
+    def write(repo_id, absent=None):
+        repository = tmp_path / f"models--{repo_id.replace('/', '--')}"
+        snapshot = repository / "snapshots" / COMMIT
+        for folder in (snapshot, repository / "refs"):
+            folder.mkdir(parents=True)
+        (repository / "refs" / "main").write_text(COMMIT)
+        for name, content in hub.repositories[repo_id].items():
+            if name != absent and "/" not in name:
+                (snapshot / name).write_bytes(content)
+        return snapshot
+
+    return write
+
+
+def test_a_cache_that_others_wrote_is_enough(hub, find, write_cache):
+    snapshot = write_cache("owner/hf")
     assert find("owner/hf").samefile(snapshot)
     assert hub.num_requests == 0
 
 
-@pytest.mark.parametrize(
-    ("absent", "listed"),
-    [
-        ("config.json", True),
-        (SHARD, True),
-        (SHARD, False),
-        ("model.safetensors.index.json", False),
-        ("tokenizer.model", False),
-    ],
-)
-def test_a_part_in_the_cache_is_completed_or_refused_by_name(hub, find, offline, monkeypatch, absent, listed):
-    """With the list of the repository's files that a new hub keeps, and without it, as old ones leave a cache."""
-    folder = find("owner/shards")
-    (folder / absent).resolve().unlink()
-    (folder / absent).unlink()
-    if not listed:
-        for file in folder.parents[1].glob("trees/*"):
-            file.unlink()
-    hub.downloaded.clear()
+@pytest.mark.parametrize("absent", ["config.json", SHARD, "tokenizer.model"])
+def test_a_part_in_a_cache_that_others_wrote_is_completed_or_refused_by_name(
+    hub, find, write_cache, monkeypatch, absent
+):
+    snapshot = write_cache("owner/shards", absent)
     with monkeypatch.context() as patch:
         patch.setattr(constants, "HF_HUB_OFFLINE", True)
         fault = fault_of(find, "owner/shards")
-    assert absent.removesuffix(".model") in fault
+    assert ("no tokenizer" if absent == "tokenizer.model" else absent) in fault
+    assert find("owner/shards").samefile(snapshot)
+    assert hub.downloaded == [absent]
+
+
+@pytest.mark.parametrize("absent", [SHARD, "tokenizer.model"])
+def test_what_is_lost_of_a_download_is_completed_or_refused_by_name(hub, find, monkeypatch, absent):
+    folder = find("owner/shards")
+    (folder / absent).resolve().unlink()
+    (folder / absent).unlink()
+    hub.downloaded.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        assert absent in fault_of(find, "owner/shards")
     assert find("owner/shards") == folder
     assert hub.downloaded == [absent]
 
