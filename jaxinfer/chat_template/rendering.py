@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import jinja2
 
+from jaxinfer.chat_template.messages import template_messages
 from jaxinfer.chat_template.sandbox import Sandbox
 
 _MAX_SOURCE = 2**18  # characters of a template; the longest of the models' known ones have some 2**14
@@ -39,24 +40,25 @@ def render_chat(
     """The conversation as text, special tokens spelled out: encode it with ``add_special_tokens=False``.
 
     Args:
-        messages: dicts with ``role`` and ``content``, both text; other keys are handed to the template as they are,
-            except those whose value is None: templates ask whether a key is there, and would write it as "None".
-            ``content`` may be None or absent in a message that has ``tool_calls``.
+        messages: dicts with ``role`` and ``content``, both text, as ``template_messages`` takes them; other keys are
+            handed to the template as they are.
         add_generation_prompt: end with what opens the assistant's turn.
         tools: JSON schemas of functions, for templates that know tools.
         options: more variables for the template, such as ``enable_thinking``.
 
     Raises:
-        ValueError: the model has no template; messages or options are not as above; the template has a syntax error,
-            refuses the messages (its own words are in the message), uses what is not allowed, or goes past the bounds.
+        ValueError: the model has no template, or one without tools and tools are given; messages or options are not as
+            above; the template has a syntax error, refuses the messages (its own words are in the message), uses what
+            is not allowed, or goes past the bounds.
     """
     if tokenizer.chat_template is None:
         raise ValueError("this model has no chat template; give it a prompt as text instead of messages")
-    _check_messages(messages)
+    given = template_messages(messages)
+    if tools is not None and "tools" not in tokenizer.chat_template:
+        raise ValueError("this model's chat template has no place for tools, so the model would not know of them")
     try:
         environment = Sandbox()
         template = jinja2.Template.from_code(environment, _compiled(tokenizer.chat_template), environment.globals)
-        given = [_without_none(message) for message in messages]
         variables = {
             "messages": given,
             "tools": tools,
@@ -84,23 +86,6 @@ def _with_options(variables: dict[str, Any], options: Mapping[str, Any]) -> dict
                 f"an option is named {name!r}; it must be a name of the template's own, none of {', '.join(variables)}"
             )
     return {**variables, **options}
-
-
-def _check_messages(messages: object) -> None:
-    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
-        raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
-    for i, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise ValueError(f"messages[{i}] is {message!r}; it must be a dict with 'role' and 'content'")
-        if not isinstance(message.get("role"), str):
-            raise ValueError(f"messages[{i}]['role'] is {message.get('role')!r}; it must be text")
-        content = message.get("content")
-        if not isinstance(content, str) and not (content is None and message.get("tool_calls")):
-            raise ValueError(f"messages[{i}]['content'] is {content!r}; it must be text")
-
-
-def _without_none(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if value is not None}
 
 
 def _spelling(tokenizer: TemplateTokenizer, token_id: int | None) -> str:

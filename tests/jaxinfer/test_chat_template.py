@@ -28,6 +28,10 @@ class Vocabulary:
         return {1: "<s>", 2: "</s>"}[token_id]
 
 
+def calling(tool_calls) -> list[dict]:
+    return [{"role": "assistant", "content": None, "tool_calls": tool_calls}]
+
+
 def render(template: str, messages=HI, **options) -> str:
     return render_chat(Vocabulary(template), messages, **options)
 
@@ -104,18 +108,40 @@ def test_what_templates_use(template, text):
 
 def test_tools_and_other_keys_reach_the_template():
     tools = [{"type": "function", "function": {"name": "f"}}]
-    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
     template = "{{ tools[0].function.name }}{{ messages[1].tool_calls[0].id }}{{ add_generation_prompt }}"
     assert render(template, [*HI, call], tools=tools, add_generation_prompt=False) == "f1False"
 
 
 def test_keys_without_a_value_are_not_there():
-    call = {"role": "assistant", "content": None, "tool_calls": [{"id": None}]}
+    calls = [{"id": None, "function": {"name": "f"}}]
+    call = {"role": "assistant", "content": None, "tool_calls": calls}
     template = "{% for m in messages %}{{ 'tool_calls' in m }}[{{ m.content }}]{{ m.name is defined }}{% endfor %}"
-    messages = [{"role": "user", "content": "hi", "tool_calls": None, "name": None}, call]
-    assert render(template, messages) == "False[hi]FalseTrue[]False"
-    assert render("{{ messages[0].tool_calls }}", [call]) == "[{'id': None}]"  # what is within a value is the caller's
-    assert call["content"] is None
+    messages = [{"role": "user", "content": "hi", "tool_calls": None, "name": None}, call, HI[0] | {"tool_calls": []}]
+    assert render(template, messages) == "False[hi]FalseTrue[]FalseFalse[hi]False"
+    assert render("{{ messages[0].tool_calls[0].id }}", [call]) == "None"  # what is within a value is the caller's
+    assert call == {"role": "assistant", "content": None, "tool_calls": [{"id": None, "function": {"name": "f"}}]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ('{"a": 1, "b": "é"}', '{"a": 1, "b": "é"}'),
+        ({"a": 1}, '{"a": 1}'),
+        ("", "{}"),
+        (None, "{}"),
+    ],
+)
+def test_arguments_of_calls_are_objects_for_a_template(arguments, text):
+    """OpenAI's API has JSON text, which a template would write as a string, with every quote escaped."""
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+    assert render("{{ messages[0].tool_calls[0].function.arguments | tojson }}", [call]) == text
+    assert call["tool_calls"][0]["function"]["arguments"] is arguments
+
+
+def test_tools_that_a_template_does_not_show_are_refused():
+    with pytest.raises(ValueError, match="no place for tools"):
+        render("{{ messages[0].content }}", tools=[{"type": "function", "function": {"name": "f"}}])
 
 
 def test_a_model_without_bos_spells_none():
@@ -330,6 +356,14 @@ def test_quick_steps_may_be_many():
         ([{"role": "user"}], "messages[0]['content']"),
         ([{"role": "user", "content": None}], "messages[0]['content']"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0]['content']"),
+        (calling("f"), "messages[0]['tool_calls'] is 'f'"),
+        (calling(["f"]), "messages[0]['tool_calls'][0] is 'f'"),
+        (calling([{"name": "f"}]), "messages[0]['tool_calls'][0]"),
+        (calling([{"function": {"name": 5}}]), "messages[0]['tool_calls'][0]"),
+        (calling([{"function": {"name": "f", "arguments": "{"}}]), "['tool_calls'][0]['function']['arguments'] is '{'"),
+        (calling([{"function": {"name": "f", "arguments": "[1]"}}]), "is '[1]'; it must be a JSON object"),
+        (calling([{"function": {"name": "f", "arguments": 5}}]), "is 5; it must be a JSON object"),
+        (calling([{"function": {"name": "f", "arguments": "[" * 100_000}}]), "no JSON"),
     ],
 )
 def test_bad_messages_are_named(messages, word):

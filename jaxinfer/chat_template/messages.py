@@ -1,0 +1,65 @@
+"""Messages as callers give them, in OpenAI's form, and as templates take them.
+
+They differ in the arguments of tool calls: OpenAI's API has JSON text, as the model wrote it; templates write a JSON
+object from a dict, and of text they would make a JSON string.
+"""
+
+import json
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """New messages for a template: arguments of tool calls as dicts, and no keys without a value.
+
+    Templates ask whether a key is there, and would write None as "None" and an empty list of calls as a call.
+
+    Raises:
+        ValueError: what is given is no list of dicts with ``role`` and ``content``, both text (``content`` may be None
+            or absent beside ``tool_calls``); a call has no name, or its arguments are no JSON object.
+    """
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
+    return [_template_message(f"messages[{i}]", message) for i, message in enumerate(messages)]
+
+
+def _template_message(place: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise ValueError(f"{place} is {message!r}; it must be a dict with 'role' and 'content'")
+    if not isinstance(message.get("role"), str):
+        raise ValueError(f"{place}['role'] is {message.get('role')!r}; it must be text")
+    content, calls = message.get("content"), message.get("tool_calls")
+    if not isinstance(content, str) and not (content is None and calls):
+        raise ValueError(f"{place}['content'] is {content!r}; it must be text")
+    given = {key: value for key, value in message.items() if value is not None and key != "tool_calls"}
+    return given | {"tool_calls": _template_calls(f"{place}['tool_calls']", calls)} if calls else given
+
+
+def _template_calls(place: str, calls: Any) -> list[dict[str, Any]]:
+    if not isinstance(calls, list | tuple):
+        raise ValueError(f"{place} is {reprlib.repr(calls)}; it must be a list")
+    return [_template_call(f"{place}[{i}]", call) for i, call in enumerate(calls)]
+
+
+def _template_call(place: str, call: Any) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ValueError(f"{place} is {reprlib.repr(call)}; it must be a dict with 'function', a dict with 'name'")
+    arguments = _as_object(f"{place}['function']['arguments']", function.get("arguments"))
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _as_object(place: str, arguments: Any) -> Mapping[str, Any]:
+    """Arguments as a dict; none at all, or empty text, where a function takes none."""
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{place} is {reprlib.repr(arguments)}; it is no JSON: {error}") from error
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{place} is {reprlib.repr(arguments)}; it must be a JSON object")
+    return value
