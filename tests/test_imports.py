@@ -232,11 +232,9 @@ def test_third_party_imports_are_declared_dependencies(graph):
     assert undeclared == set()
 
 
-def test_what_is_for_a_few_is_not_imported_at_once():
-    code = "import sys; import jaxinfer, jaxinfer.tokenizers, pallas_kernels.quantized_matmul; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    assert {"triton", "mistral_common"}.isdisjoint(done.stdout.split())
+def test_nothing_but_the_triton_kernel_imports_triton_at_once():
+    code = "import sys; import jaxinfer, pallas_kernels.quantized_matmul; sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """``tokenizer.model``: a SentencePiece vocabulary, encoded and decoded by the ``sentencepiece`` library."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
         ValueError: a file cannot be read.
     """
     side = read_side_files(path.parent)
-    try:
+    with sentencepiece_errors(path):
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         return SentencePieceTokenizer(
             processor,
@@ -147,5 +148,12 @@ def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
             add_bos=side.add_bos_token is not False,
             chat_template=side.chat_template,
         )
+
+
+@contextmanager
+def sentencepiece_errors(path: Path) -> Iterator[None]:
+    """Around the library's reading of ``path``: ValueError names the file."""
+    try:
+        yield
     except (RuntimeError, OSError) as error:
         raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error

@@ -1,0 +1,114 @@
+"""Conversations as OpenAI's API has them, made ready for mistral-common, which takes some forms and not others.
+
+- Mistral's models were trained with ids of calls of nine letters and digits, and the library refuses others. Histories
+  that another model or program began have others ("call_1"), or none. A foreign id becomes nine digits of its hash: the
+  same each time, so the cached prefix of a conversation stays valid, and call and result still meet. A missing one is
+  made up from the call's place; a result without one answers the first call that still waits.
+- The second version wants the name of the function in a result, where OpenAI's API has only the id.
+- The library fetches images from addresses and from this machine's files. No model here sees images, so content that is
+  not text is refused before the library sees it.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_CALL_ID = re.compile("[a-zA-Z0-9]{9}")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A function call that waits for its result."""
+
+    call_id: str
+    name: str | None
+
+
+def prepared_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Copies of ``messages`` with ids of calls, and names in results, that mistral-common takes.
+
+    Roles, their order and what is in a call are left to the library to check.
+
+    Raises:
+        ValueError: ``messages`` is no list of dicts, content is not text (or a list of parts of the type "text"), an id
+            is no text, or a result has no id and no call waits; the message names the place.
+    """
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
+    prepared: list[dict[str, Any]] = []
+    waiting: list[_Call] = []
+    for i, message in enumerate(messages):
+        copy = _checked_copy(i, message)
+        if copy["role"] == "user":
+            waiting = []
+        elif copy["role"] == "assistant" and copy.get("tool_calls"):
+            copy["tool_calls"], calls = _calls_with_ids(i, copy["tool_calls"])
+            waiting += calls
+        elif copy["role"] == "tool":
+            _give_id_and_name(i, copy, waiting)
+        prepared.append(copy)
+    return prepared
+
+
+def _checked_copy(i: int, message: object) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise ValueError(f"messages[{i}] is {message!r}; it must be a dict with 'role' and 'content'")
+    if not isinstance(message.get("role"), str):
+        raise ValueError(f"messages[{i}]['role'] is {message.get('role')!r}; it must be text")
+    content = message.get("content")
+    may_lack = bool(message.get("tool_calls"))
+    if not (isinstance(content, str) or _is_text_parts(content) or (content is None and may_lack)):
+        raise ValueError(f"messages[{i}]['content'] is {content!r}; it must be text")
+    return dict(message)
+
+
+def _is_text_parts(content: object) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+        for part in content
+    )
+
+
+def _calls_with_ids(i: int, calls: object) -> tuple[list[dict[str, Any]], list[_Call]]:
+    if not isinstance(calls, list) or not all(
+        isinstance(call, Mapping) and isinstance(call.get("function"), Mapping) for call in calls
+    ):
+        raise ValueError(f"messages[{i}]['tool_calls'] is {calls!r}; it must be a list of dicts with a 'function'")
+    copies, waiting = [], []
+    for j, call in enumerate(calls):
+        given = _id_or_none(f"messages[{i}]['tool_calls'][{j}]['id']", call.get("id"))
+        call_id = _nine_digits(f"messages[{i}] calls[{j}]") if given is None else _call_id(given)
+        copies.append({**call, "id": call_id})
+        waiting.append(_Call(call_id, call["function"].get("name")))
+    return copies, waiting
+
+
+def _give_id_and_name(i: int, result: dict[str, Any], waiting: list[_Call]) -> None:
+    """Changes ``result``, and takes the call that it answers out of ``waiting``."""
+    given = _id_or_none(f"messages[{i}]['tool_call_id']", result.get("tool_call_id"))
+    if given is None and not waiting:
+        raise ValueError(f"messages[{i}] is the result of a tool without 'tool_call_id', and no call waits for one")
+    call_id = waiting[0].call_id if given is None else _call_id(given)
+    result["tool_call_id"] = call_id
+    for call in waiting:
+        if call.call_id == call_id:
+            if result.get("name") is None:
+                result["name"] = call.name
+            waiting.remove(call)
+            return
+
+
+def _id_or_none(place: str, given: object) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise ValueError(f"{place} is {given!r}; it must be text")
+    return given or None
+
+
+def _call_id(given: str) -> str:
+    return given if _CALL_ID.fullmatch(given) else _nine_digits(given)
+
+
+def _nine_digits(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:9]
