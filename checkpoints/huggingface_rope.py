@@ -95,9 +95,12 @@ def _kind(section: Fields) -> str:
 
 
 def _linear(section: Fields, head_dim: int, theta: float, context: int) -> Rope:
-    """The file has the context before scaling, as those of Vicuna with 16k do; vLLM multiplies it as well."""
-    factor = section.number("factor")
-    return Rope(theta, section.valid(rope_scaling.linear, head_dim, factor), int(context * factor))
+    """The file has the context after scaling, as most published ones do (some, as Vicuna's 16k, the one before).
+
+    vLLM multiplies it by the factor in both cases. Too short a context is an error that the user sees, too long a one
+    is noise for an answer, so the file is taken at its word.
+    """
+    return Rope(theta, section.valid(rope_scaling.linear, head_dim, section.number("factor")), context)
 
 
 def _llama3(section: Fields, head_dim: int, theta: float, context: int) -> Rope:

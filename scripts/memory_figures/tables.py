@@ -95,7 +95,8 @@ def window_table() -> str:
 def dtype_table() -> str:
     """Bytes of a token in the caches of known models."""
     rows = []
-    for name, model in PRESETS.items():
+    for name in ("mistral-7b-v0.1", "qwen2.5-7b", "qwen3-8b", "smollm2-135m"):
+        model = PRESETS[name]
         bfloat16, int8 = (kv_cache.bytes_per_token(model, jnp.dtype(dtype)) for dtype in ("bfloat16", "int8"))
         rows.append([name, str(model.head_dim), f"{bfloat16:,}", f"{int8:,}", f"{int8 / bfloat16:.3f}"])
     return markdown_table("model | head_dim | bfloat16 | int8 | ratio", rows)

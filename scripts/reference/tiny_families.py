@@ -107,7 +107,7 @@ def _families() -> dict[str, Family]:
         ),
         "tiny_llama_linear": Family(
             "rotary angles divided by 4, past the original 16 positions, in the old form",
-            _config(LlamaConfig, max_position_embeddings=16, rope_parameters=_rope(1e4, **linear)),
+            _config(LlamaConfig, max_position_embeddings=64, rope_parameters=_rope(1e4, **linear)),
             old_keys={"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 4.0}},
             without=scaling,
         ),

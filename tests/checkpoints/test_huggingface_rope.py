@@ -34,10 +34,10 @@ def read(tmp_path):
     return read
 
 
-def test_linear_divides_all_and_lengthens_the_context(read):
+def test_linear_divides_all(read):
     config = read(SMALL | {"rope_scaling": {"type": "linear", "factor": 2.5}})
     assert config.rope_scaling == RopeScaling((2.5,) * 4)
-    assert config.max_position_embeddings == 10240
+    assert config.max_position_embeddings == 4096
 
 
 def test_llama3_by_its_definition(read):
@@ -93,7 +93,7 @@ def test_the_attention_factor_of_yarn(read, keys, factor):
         (100, {"rope_type": "yarn", "factor": 4}, 400),
         (4096, YARN | {"factor": None}, 4096),
         (4096, LLAMA3, 4096),
-        (4096, {"rope_type": "linear", "factor": 4}, 16384),
+        (4096, {"rope_type": "linear", "factor": 4}, 4096),
         (4096, {"rope_type": "default", "factor": 4}, 4096),
     ],
 )
@@ -127,7 +127,8 @@ def test_a_scaling_added_by_hand_beside_the_new_section(read):
         ({"rope_scaling": {"type": "linear", "factor": float("inf")}}, "factor is inf"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}, "head_dim": 10**9}, "head_dim is 1000000000"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}, "head_dim": -8}, "head_dim is -8"),
-        ({"rope_scaling": {"type": "linear", "factor": 1e6}}, "max_position_embeddings is 4096000000"),
+        ({"rope_scaling": YARN | {"factor": 2.0**22}}, "factor is 4194304"),
+        ({"rope_scaling": YARN | {"original_max_position_embeddings": 2**30}}, "max_position_embeddings is 4294967296"),
         ({"rope_scaling": YARN, "max_position_embeddings": 10**400}, "max_position_embeddings is 1000"),
         ({"rope_scaling": YARN | {"factor": "4"}}, "factor is '4'; it must be a number"),
         ({"rope_scaling": YARN | {"original_max_position_embeddings": 0}}, "original_max_position_embeddings is 0"),

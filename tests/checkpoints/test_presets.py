@@ -11,9 +11,25 @@ from pallas_kernels.shapes import SHAPES
 # As stated by each model's authors, or the total of the headers of its published safetensors files.
 PARAMETERS = {
     "mistral-7b-v0.1": 7_241_732_096,
-    "qwen2.5-7b": 7_615_616_512,
-    "qwen3-8b": 8_190_735_360,
+    "mistral-7b-v0.2": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "mistral-nemo-12b": 12_247_782_400,
+    "mistral-small-24b": 23_572_403_200,
+    "ministral-8b": 8_019_808_256,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
     "smollm2-135m": 134_515_008,
+    "smollm2-360m": 361_821_120,
+    "smollm2-1.7b": 1_711_376_384,
+    "qwen2-7b": 7_615_616_512,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-8b": 8_190_735_360,
 }
 
 
