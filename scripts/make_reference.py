@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from reference import (
+    chat_templates,
     rope_scalings,
     smollm2,
     smollm2_tokenizer,
@@ -36,6 +37,7 @@ RECIPES = {
     "stories260K": stories260k.make,
     "smollm2": smollm2.make,
     "smollm2_tokenizer": smollm2_tokenizer.make,
+    "chat_templates": chat_templates.make,
 }
 
 
