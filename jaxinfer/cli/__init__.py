@@ -12,6 +12,7 @@ import typer
 from jaxinfer.cli.chat import chat
 from jaxinfer.cli.generate import generate
 from jaxinfer.cli.info import info
+from jaxinfer.cli.models import models
 from jaxinfer.cli.streams import guarded_streams
 
 # Tracebacks are for faults of the program; rich would print the arrays in every frame of one.
@@ -19,6 +20,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(generate)
 app.command()(chat)
 app.command()(info)
+app.command()(models)
 
 
 def run() -> None:

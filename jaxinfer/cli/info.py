@@ -1,6 +1,7 @@
 """``jaxinfer info``: what a model is and what it takes, from its headers alone."""
 
 import json as json_format
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from jaxinfer.cli.exits import shown_warnings, usage_errors
-from jaxinfer.config import ModelConfig
+from jaxinfer.config import ModelConfig, RopeScaling
 from jaxinfer.weights import weight_shapes
 
 _BYTES_PER_ELEMENT = {"float32": 4, "bfloat16": 2}
@@ -96,7 +97,8 @@ def _as_table(found: ModelInfo) -> str:
         "model": found.model,
         "layout": found.layout if found.path is None else f"{found.layout}, {found.path}",
         **asdict(found.config),
-        "windows": _windows(found.config),
+        "windows": windows_in_words(found.config),
+        "rope_scaling": _rope_scaling(found.config.rope_scaling),
         "parameters": f"{found.num_parameters:,}",
         f"weights, {found.dtype}": f"{found.weight_bytes:,} bytes ({found.weight_bytes / 2**30:.2f} GiB)",
         f"KV cache, {found.dtype}": f"{found.kv_bytes_per_token:,} bytes per token",
@@ -105,10 +107,21 @@ def _as_table(found: ModelInfo) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
 
 
-def _windows(config: ModelConfig) -> str:
+def windows_in_words(config: ModelConfig) -> str:
     """The windows of all layers in a few words."""
-    kinds = set(config.windows)
-    if len(kinds) > 1:
-        return ", ".join("none" if window is None else str(window) for window in config.windows)
-    (window,) = kinds
-    return "none" if window is None else f"{window} in every layer"
+    counts = Counter(config.windows)
+    if len(counts) == 1:
+        (window,) = counts
+        return "none" if window is None else f"{window} in every layer"
+    wide = (f"{window} in {counts[window]}" for window in config.group_windows if window is not None)
+    return f"{', '.join(wide)} of {config.num_layers} layers"
+
+
+def _rope_scaling(scaling: RopeScaling | None) -> str:
+    """The range of its divisors, of which there is one for each frequency."""
+    if scaling is None:
+        return "none"
+    least, most = min(scaling.divisors), max(scaling.divisors)
+    divided = f"frequencies divided by {least:.4g}" + ("" if least == most else f" to {most:.4g}")
+    factor = scaling.attention_factor
+    return divided if factor == 1 else f"{divided}, cosine and sine times {factor:.4g}"

@@ -475,7 +475,9 @@ def test_version():
     assert jaxinfer("--version").stdout == f"jaxinfer {version('jaxinfer')}\n"
 
 
-@pytest.mark.parametrize("arguments", ["['--help']", "['generate', '--help']", "['info', 'smollm2-135m']"])
+@pytest.mark.parametrize(
+    "arguments", ["['--help']", "['generate', '--help']", "['info', 'smollm2-135m']", "['models']"]
+)
 def test_jax_is_imported_only_where_it_is_needed(arguments):
     code = (
         "import sys; from jaxinfer.cli import app\n"
