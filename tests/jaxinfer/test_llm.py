@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from checkpoints import PRESETS
-from jaxinfer.llm import LLM
+from jaxinfer.llm import LLM, Prompt
+from jaxinfer.outputs import ToolCall
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.tool_calls.formats import Parsed, ToolCallFormat, find_marker
 from tests.engines import greedy
+
+HI = [{"role": "user", "content": "Once upon a time"}]
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +176,8 @@ def test_chat_needs_a_template(llm: LLM) -> None:
 
 def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -> None:
     """With a template that spells BOS: the ids are those of its text, and the answer reads on from it."""
-    template = "{{ bos_token }}{% for m in messages %} {{ m.content }}{% endfor %}{{ tools[0].name if tools }}"
+    tool, mood = "{{ tools[0].function.name if tools }}", "{{ mood }}"
+    template = "{{ bos_token }}{% for m in messages %} {{ m.content }}{% endfor %}" + tool + mood
     conversations = [
         [{"role": "user", "content": "Once upon"}],
         [{"role": "user"}],
@@ -185,12 +190,15 @@ def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -
         with pytest.raises(ValueError, match=r"\['content'\] is None"):
             llm.chat(conversations[1], greedy(5))
         streamed = "".join(output.outputs[0].delta for output in llm.stream({"messages": conversations[0]}, greedy(5)))
-        with_tools = llm.chat(conversations[:1], greedy(1), tools=[{"name": " a tool"}])
+        tools = [{"type": "function", "function": {"name": " a tool"}}]
+        with_tools = llm.chat(conversations[:1], greedy(1), tools=tools, chat_template_kwargs={"mood": "!"})
+        without_tools = llm.chat(conversations[0], greedy(1), tools=[])
         with pytest.raises(ValueError, match=r"cache_salt is \['a'\]; it must be text"):
             llm.generate({"messages": conversations[0], "cache_salt": ["a"]})
     finally:
         llm.tokenizer.chat_template = None
-    assert with_tools[0].prompt == "<s> Once upon a tool"
+    assert with_tools[0].prompt == "<s> Once upon a tool!"
+    assert without_tools[0].prompt == "<s> Once upon"
     assert outputs[0].prompt == "<s> Once upon"
     assert outputs[0].prompt_token_ids == llm.tokenizer.encode("Once upon")
     assert outputs[0].outputs[0].text == alone.outputs[0].text == streamed
@@ -219,9 +227,58 @@ def test_a_salt_keeps_the_pages_of_equal_prompts_apart(llm: LLM, form: str, monk
 
 def test_a_key_that_a_prompt_does_not_have_is_named(llm: LLM) -> None:
     """A salt that is misspelled would keep nobody apart."""
-    allowed = "prompt, prompt_token_ids, messages, tools, cache_salt"
+    allowed = "prompt, prompt_token_ids, messages, tools, chat_template_kwargs, cache_salt"
     with pytest.raises(ValueError, match=f"a prompt has the key 'cache_sallt'; it may have {allowed}"):
         llm.generate({"prompt": "Lily", "cache_sallt": "a"})
+
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ({"prompt": "Lily", "tools": TOOLS}, "'tools' and no 'messages'"),
+        ({"prompt_token_ids": [1], "chat_template_kwargs": {}}, "'chat_template_kwargs' and no 'messages'"),
+        ({"messages": HI, "tools": {"name": "f"}}, "tools is {'name': 'f'}; it must be a list"),
+        ({"messages": HI, "tools": [{"name": "f"}]}, "tools[0] is {'name': 'f'}; it must be a dict like"),
+        ({"messages": HI, "tools": [*TOOLS, {"type": "function", "function": "f"}]}, "tools[1]['function'] is 'f'"),
+        ({"messages": HI, "tools": [{"type": "function", "function": {}}]}, "tools[0]['function']['name'] is None"),
+        ({"messages": HI, "chat_template_kwargs": "x"}, "chat_template_kwargs is 'x'; it must be a dict"),
+        ({"messages": HI, "chat_template_kwargs": {"messages": 1}}, "an option is named 'messages'"),
+    ],
+)
+def test_what_is_wrong_about_tools_and_options_is_named(
+    llm: LLM, prompt: Prompt, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{{ tools }}")
+    with pytest.raises(ValueError) as caught:
+        llm.generate(prompt, greedy(1))
+    assert words in str(caught.value)
+
+
+def test_calls_are_read_where_tools_were_given(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a format in which the model's own words are a call; tests/jaxinfer/tool_calls has the formats of models."""
+    monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
+    [plain] = llm.chat(HI, greedy(20))
+    before, call = plain.outputs[0].text.split(" ", 1)
+    text_format = ToolCallFormat(
+        "words",
+        (),
+        lambda text, _: find_marker(text, " " + call[:4]),
+        lambda written: Parsed((ToolCall("1", "say", written),), ""),
+    )
+    monkeypatch.setattr(llm, "_tool_format", text_format)
+    stop = plain.outputs[0].token_ids[-1]
+    assert stop not in plain.outputs[0].token_ids[:-1], "the example needs a last token that comes once"
+    [called] = llm.chat(HI, SamplingParams(temperature=0, max_tokens=20, stop_token_ids=[stop]), tools=TOOLS)
+    assert (called.outputs[0].finish_reason, called.outputs[0].text) == ("tool_calls", before)
+    assert plain.outputs[0].text.startswith(before + called.outputs[0].tool_calls[0].arguments)
+    [cut] = llm.chat(HI, greedy(20), tools=TOOLS)
+    [without_tools] = llm.chat(HI, greedy(20))
+    for output in (cut, without_tools):
+        assert output.outputs[0] == plain.outputs[0]
+        assert (output.outputs[0].finish_reason, output.outputs[0].tool_calls) == ("length", ())
 
 
 def test_a_stream_whose_outputs_another_one_lost_says_so(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
