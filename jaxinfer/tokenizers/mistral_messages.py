@@ -23,17 +23,17 @@ class _Call:
     """A function call that waits for its result."""
 
     call_id: str
-    name: str | None
+    name: str
 
 
 def prepared_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Copies of ``messages`` with ids of calls, and names in results, that mistral-common takes.
 
-    Roles, their order and what is in a call are left to the library to check.
+    Roles and their order are left to the library to check.
 
     Raises:
-        ValueError: ``messages`` is no list of dicts, content is not text (or a list of parts of the type "text"), an id
-            is no text, or a result has no id and no call waits; the message names the place.
+        ValueError: ``messages`` is no list of dicts, content is not text (or a list of parts of the type "text"), a
+            call is not as OpenAI's API has it, or a result has no id and no call waits; the message names the place.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
@@ -72,17 +72,27 @@ def _is_text_parts(content: object) -> bool:
 
 
 def _calls_with_ids(i: int, calls: object) -> tuple[list[dict[str, Any]], list[_Call]]:
-    if not isinstance(calls, list) or not all(
-        isinstance(call, Mapping) and isinstance(call.get("function"), Mapping) for call in calls
-    ):
-        raise ValueError(f"messages[{i}]['tool_calls'] is {calls!r}; it must be a list of dicts with a 'function'")
+    if not isinstance(calls, list):
+        raise ValueError(f"messages[{i}]['tool_calls'] is {calls!r}; it must be a list")
     copies, waiting = [], []
     for j, call in enumerate(calls):
-        given = _id_or_none(f"messages[{i}]['tool_calls'][{j}]['id']", call.get("id"))
-        call_id = _nine_digits(f"messages[{i}] calls[{j}]") if given is None else _call_id(given)
+        place = f"messages[{i}]['tool_calls'][{j}]"
+        function = _checked_function(place, call)
+        given = _id_or_none(f"{place}['id']", call.get("id"))
+        call_id = _nine_digits(place) if given is None else _call_id(given)
         copies.append({**call, "id": call_id})
-        waiting.append(_Call(call_id, call["function"].get("name")))
+        waiting.append(_Call(call_id, function["name"]))
     return copies, waiting
+
+
+def _checked_function(place: str, call: object) -> Mapping[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ValueError(f"{place} is {call!r}; it must be a dict with a 'function' that has a 'name'")
+    arguments = function.get("arguments")
+    if arguments is not None and not isinstance(arguments, str | dict):
+        raise ValueError(f"{place}['function']['arguments'] is {arguments!r}; it must be JSON as text, or a dict")
+    return function
 
 
 def _give_id_and_name(i: int, result: dict[str, Any], waiting: list[_Call]) -> None:
