@@ -9,7 +9,7 @@ from checkpoints.config_fields import Fields, read_json
 from checkpoints.description import Description, model_config
 
 _DEFAULT_MAX_POSITION_EMBEDDINGS = 32768
-"""The context of Mistral 7B in all its versions, taken where ``params.json`` has no ``max_seq_len``."""
+"""The context of Mistral 7B in all its versions, taken where ``params.json`` has none."""
 
 _ROPE_THETA_WITH_WINDOW = 10_000.0
 
@@ -44,13 +44,19 @@ def read_description(folder: Path, has_output: bool) -> Description:
         num_heads=fields.integer("n_heads"),
         num_kv_heads=fields.integer("n_kv_heads"),
         head_dim=fields.integer("head_dim"),
-        max_position_embeddings=fields.integer("max_seq_len", default=_DEFAULT_MAX_POSITION_EMBEDDINGS),
+        max_position_embeddings=_max_position_embeddings(fields),
         rope_theta=_rope_theta(fields, windows),
         norm_eps=fields.number("norm_eps"),
         tie_embeddings=fields.flag("tied_embeddings", default=not has_output),
         windows=windows,
     )
     return Description(config)
+
+
+def _max_position_embeddings(fields: Fields) -> int:
+    """The longest context, under either of the names that Mistral's files have had for it."""
+    newer = fields.integer("max_position_embeddings", default=_DEFAULT_MAX_POSITION_EMBEDDINGS)
+    return fields.integer("max_seq_len", default=newer)
 
 
 def _windows(fields: Fields, num_layers: int) -> tuple[int | None, ...]:

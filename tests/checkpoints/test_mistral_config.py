@@ -83,6 +83,8 @@ def test_the_context_is_that_of_mistral_7b_unless_it_is_written(read):
     params = {key: value for key, value in MISTRAL_PARAMS.items() if key != "max_seq_len"}
     assert read(params).config == replace(CONFIG, max_position_embeddings=32768)
     assert read(params | {"max_seq_len": 99}).config.max_position_embeddings == 99
+    assert read(params | {"max_position_embeddings": 98}).config.max_position_embeddings == 98
+    assert read(params | {"max_seq_len": 99, "max_position_embeddings": 98}).config.max_position_embeddings == 99
 
 
 def test_tied_without_an_output_head_or_where_it_says_so(read):
