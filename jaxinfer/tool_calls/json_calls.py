@@ -3,14 +3,12 @@
 import json
 import re
 import secrets
-import string
 from typing import Any
 
 from jaxinfer.outputs import ToolCall
 
 # Mistral's templates take ids of exactly nine letters and digits, and refuse all others; no other family minds them.
 _ID_LENGTH = 9
-_ID_ALPHABET = string.ascii_letters + string.digits
 _WRITTEN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -70,4 +68,4 @@ def make_call(name: Any, arguments: Any, call_id: Any) -> ToolCall | None:
 
 
 def _new_id() -> str:
-    return "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
+    return secrets.token_hex(_ID_LENGTH)[:_ID_LENGTH]
