@@ -17,7 +17,7 @@ from checkpoints.description import Description
 from checkpoints.gguf_source import GGUFSource
 from checkpoints.loader import WeightLoader
 from checkpoints.safetensors_source import SafetensorsSource, expected_files, find_files, has_files
-from checkpoints.tables import GGUF_LLAMA, HUGGINGFACE, MISTRAL, Table
+from checkpoints.tables import HUGGINGFACE, MISTRAL, Table
 from checkpoints.tensor_source import TensorSource
 from jaxinfer.config import ModelConfig
 
@@ -130,7 +130,8 @@ def _read_mistral(path: Path) -> tuple[Description, TensorSource, Table]:
 
 def _read_gguf(path: Path) -> tuple[Description, TensorSource, Table]:
     source = GGUFSource(path)
-    return gguf_config.read_description(source), source, GGUF_LLAMA
+    architecture = gguf_config.find_architecture(source)
+    return gguf_config.read_description(source, architecture), source, architecture.table
 
 
 _READERS = {"huggingface": _read_huggingface, "mistral": _read_mistral, "gguf": _read_gguf}

@@ -5,7 +5,7 @@ An entry says that the tensor ``source`` of the file fills the rows ``part`` of 
 tensor that a table does not list makes the load fail, so what real files carry beside the weights is listed too.
 
 Rotary pairs: the model turns row i of a head with row i + D / 2. Mistral's layout and GGUF's ``llama`` turn row 2 i
-with row 2 i + 1, so rows of q and k change places within their head.
+with row 2 i + 1, so rows of q and k change places within their head; GGUF's Qwens are as the model.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,13 +51,11 @@ class Table:
             embeddings) do not apply.
         ignored: tensors that a file may carry and nobody needs.
         copies: tensor -> the one it must be equal to, where its own entry does not apply.
-        refused: tensor -> why a model that has it cannot be loaded.
     """
 
     entries: tuple[Entry, ...]
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def part_rows(config: ModelConfig) -> dict[str, slice]:
@@ -119,20 +117,41 @@ MISTRAL = Table(
     copies={"output.weight": "tok_embeddings.weight"},
 )
 
+_ROPE_DIVISORS = ("rope_freqs.weight",)
+"""No weight of the model: the configuration has read it (``checkpoints.gguf_rope``)."""
+
+_GGUF_ENTRIES = (
+    Entry("token_embd.weight", "embedding"),
+    Entry("blk.{layer}.attn_norm.weight", "layers.{layer}.attention_norm"),
+    Entry("blk.{layer}.attn_v.weight", "layers.{layer}.qkv", "v"),
+    Entry("blk.{layer}.attn_output.weight", "layers.{layer}.attention_out"),
+    Entry("blk.{layer}.ffn_norm.weight", "layers.{layer}.mlp_norm"),
+    Entry("blk.{layer}.ffn_gate.weight", "layers.{layer}.gate_up", "gate"),
+    Entry("blk.{layer}.ffn_up.weight", "layers.{layer}.gate_up", "up"),
+    Entry("blk.{layer}.ffn_down.weight", "layers.{layer}.down"),
+    Entry("output_norm.weight", "final_norm"),
+    Entry("output.weight", "lm_head"),
+)
+
 GGUF_LLAMA = Table(
     entries=(
-        Entry("token_embd.weight", "embedding"),
-        Entry("blk.{layer}.attn_norm.weight", "layers.{layer}.attention_norm"),
+        *_GGUF_ENTRIES,
         Entry("blk.{layer}.attn_q.weight", "layers.{layer}.qkv", "q", interleaved_pairs),
         Entry("blk.{layer}.attn_k.weight", "layers.{layer}.qkv", "k", interleaved_pairs),
-        Entry("blk.{layer}.attn_v.weight", "layers.{layer}.qkv", "v"),
-        Entry("blk.{layer}.attn_output.weight", "layers.{layer}.attention_out"),
-        Entry("blk.{layer}.ffn_norm.weight", "layers.{layer}.mlp_norm"),
-        Entry("blk.{layer}.ffn_gate.weight", "layers.{layer}.gate_up", "gate"),
-        Entry("blk.{layer}.ffn_up.weight", "layers.{layer}.gate_up", "up"),
-        Entry("blk.{layer}.ffn_down.weight", "layers.{layer}.down"),
-        Entry("output_norm.weight", "final_norm"),
-        Entry("output.weight", "lm_head"),
     ),
-    refused={"rope_freqs.weight": "it rescales the rotary angles, and scaled rotary angles are not supported"},
+    ignored=_ROPE_DIVISORS,
+)
+
+GGUF_QWEN = Table(
+    entries=(
+        *_GGUF_ENTRIES,
+        Entry("blk.{layer}.attn_q.weight", "layers.{layer}.qkv", "q"),
+        Entry("blk.{layer}.attn_k.weight", "layers.{layer}.qkv", "k"),
+        Entry("blk.{layer}.attn_q.bias", "layers.{layer}.qkv_bias", "q"),
+        Entry("blk.{layer}.attn_k.bias", "layers.{layer}.qkv_bias", "k"),
+        Entry("blk.{layer}.attn_v.bias", "layers.{layer}.qkv_bias", "v"),
+        Entry("blk.{layer}.attn_q_norm.weight", "layers.{layer}.q_norm"),
+        Entry("blk.{layer}.attn_k_norm.weight", "layers.{layer}.k_norm"),
+    ),
+    ignored=_ROPE_DIVISORS,
 )

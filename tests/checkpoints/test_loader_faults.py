@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from checkpoints.checkpoint import open_checkpoint
+from checkpoints.gguf_source import GGUFSource
 from checkpoints.loader import WeightLoader
-from checkpoints.safetensors_source import SafetensorsSource, find_files
-from checkpoints.tables import HUGGINGFACE
+from checkpoints.safetensors_source import SafetensorsSource
+from checkpoints.tables import GGUF_LLAMA
 from tests.checkpoints import writers
 from tests.checkpoints.writers import HF_CONFIG, known_weights
 
@@ -129,12 +130,6 @@ def test_but_only_those_of_layers_that_exist(tmp_path, hf):
     assert "unexpected: model.layers.2.self_attn.rotary_emb" in fault_of(writers.write_hf(tmp_path, hf))
 
 
-def test_rope_factors_of_a_gguf_are_refused(tmp_path):
-    tensors = writers.gguf_tensors(known_weights()) | {"rope_freqs.weight": np.ones(8, np.float32)}
-    fault = fault_of(writers.write_gguf(tmp_path / "m.gguf", tensors))
-    assert "refused: rope_freqs.weight: it rescales the rotary angles" in fault
-
-
 def test_the_output_head_of_a_tied_model_may_repeat_the_embedding(tmp_path, hf):
     hf["lm_head.weight"] = hf["model.embed_tokens.weight"].copy()
     assert "lm_head" not in dict(open_checkpoint(writers.write_hf(tmp_path, hf, TIED)).weights(np.float32))
@@ -198,10 +193,10 @@ def test_huge_numbers_of_a_gguf_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("field", "names"), [("qkv_bias", ["qkv_bias"]), ("qk_norm", ["q_norm", "k_norm"])])
-def test_a_weight_that_no_table_fills_is_not_left_as_memory_had_it(tmp_path, hf, field, names):
+def test_a_weight_that_no_table_fills_is_not_left_as_memory_had_it(tmp_path, field, names):
     config = replace(writers.CONFIG, **{field: True})
-    source = SafetensorsSource(tmp_path, find_files(writers.write_hf(tmp_path, hf), "model"))
+    source = GGUFSource(writers.write_gguf(tmp_path / "m.gguf", writers.gguf_tensors(known_weights())))
     with pytest.raises(ValueError) as caught:
-        WeightLoader(HUGGINGFACE, config, source)
+        WeightLoader(GGUF_LLAMA, config, source)
     for name in names:
         assert f"not filled: layers.0.{name}, shape (" in str(caught.value)

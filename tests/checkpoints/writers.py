@@ -83,6 +83,24 @@ GGUF_METADATA = {
 }
 
 
+def gguf_metadata(config: ModelConfig, architecture: str) -> dict[str, object]:
+    """The keys of a model without windows and scaling, as converters write them."""
+    values = {
+        "vocab_size": config.vocab_size,
+        "block_count": config.num_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_heads,
+        "attention.head_count_kv": config.num_kv_heads,
+        "attention.key_length": config.head_dim,
+        "attention.value_length": config.head_dim,
+        "rope.freq_base": config.rope_theta,
+        "attention.layer_norm_rms_epsilon": config.norm_eps,
+    }
+    return {f"{architecture}.{key}": value for key, value in values.items()}
+
+
 def known_weights(config: ModelConfig = CONFIG) -> Tensors:
     """Weights that bfloat16, float16 and Q8_0 all hold without loss.
 
@@ -98,7 +116,7 @@ def known_weights(config: ModelConfig = CONFIG) -> Tensors:
 
 
 def model_rows(weights: Tensors, config: ModelConfig = CONFIG) -> Tensors:
-    """The fused weights taken apart: q, k, v, gate and up of each layer under their own names."""
+    """The fused weights taken apart: q, k, v, their biases, gate and up of each layer under their own names."""
     parts = dict(weights)
     q, kv, mlp = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim, config.intermediate_size
     for i in range(config.num_layers):
@@ -106,6 +124,11 @@ def model_rows(weights: Tensors, config: ModelConfig = CONFIG) -> Tensors:
         parts[f"layers.{i}.q"] = qkv[:q]
         parts[f"layers.{i}.k"] = qkv[q : q + kv]
         parts[f"layers.{i}.v"] = qkv[q + kv :]
+        if config.qkv_bias:
+            bias = parts.pop(f"layers.{i}.qkv_bias")
+            parts[f"layers.{i}.q_bias"] = bias[:q]
+            parts[f"layers.{i}.k_bias"] = bias[q : q + kv]
+            parts[f"layers.{i}.v_bias"] = bias[q + kv :]
         parts[f"layers.{i}.gate"] = gate_up[:mlp]
         parts[f"layers.{i}.up"] = gate_up[mlp:]
     return parts
@@ -139,6 +162,11 @@ def hf_tensors(weights: Tensors, config: ModelConfig = CONFIG) -> Tensors:
         "q": "model.layers.{}.self_attn.q_proj.weight",
         "k": "model.layers.{}.self_attn.k_proj.weight",
         "v": "model.layers.{}.self_attn.v_proj.weight",
+        "q_bias": "model.layers.{}.self_attn.q_proj.bias",
+        "k_bias": "model.layers.{}.self_attn.k_proj.bias",
+        "v_bias": "model.layers.{}.self_attn.v_proj.bias",
+        "q_norm": "model.layers.{}.self_attn.q_norm.weight",
+        "k_norm": "model.layers.{}.self_attn.k_norm.weight",
         "attention_out": "model.layers.{}.self_attn.o_proj.weight",
         "mlp_norm": "model.layers.{}.post_attention_layernorm.weight",
         "gate": "model.layers.{}.mlp.gate_proj.weight",
@@ -168,13 +196,19 @@ def mistral_tensors(weights: Tensors, config: ModelConfig = CONFIG) -> Tensors:
     return _renamed(model_rows(weights, config), names, True, config.head_dim)
 
 
-def gguf_tensors(weights: Tensors, config: ModelConfig = CONFIG) -> Tensors:
+def gguf_tensors(weights: Tensors, config: ModelConfig = CONFIG, *, architecture: str = "llama") -> Tensors:
+    """Only converters to ``llama`` put rotary pairs side by side."""
     names = {
         "embedding": "token_embd.weight",
         "attention_norm": "blk.{}.attn_norm.weight",
         "q": "blk.{}.attn_q.weight",
         "k": "blk.{}.attn_k.weight",
         "v": "blk.{}.attn_v.weight",
+        "q_bias": "blk.{}.attn_q.bias",
+        "k_bias": "blk.{}.attn_k.bias",
+        "v_bias": "blk.{}.attn_v.bias",
+        "q_norm": "blk.{}.attn_q_norm.weight",
+        "k_norm": "blk.{}.attn_k_norm.weight",
         "attention_out": "blk.{}.attn_output.weight",
         "mlp_norm": "blk.{}.ffn_norm.weight",
         "gate": "blk.{}.ffn_gate.weight",
@@ -183,7 +217,7 @@ def gguf_tensors(weights: Tensors, config: ModelConfig = CONFIG) -> Tensors:
         "final_norm": "output_norm.weight",
         "lm_head": "output.weight",
     }
-    return _renamed(model_rows(weights, config), names, True, config.head_dim)
+    return _renamed(model_rows(weights, config), names, architecture == "llama", config.head_dim)
 
 
 def write_json(path: Path, values: object) -> None:
@@ -197,10 +231,12 @@ def write_hf(folder: Path, tensors: Tensors, config: Mapping[str, object] = HF_C
     return folder
 
 
-def write_hf_shards(folder: Path, tensors: Tensors, num_shards: int = 3) -> Path:
+def write_hf_shards(
+    folder: Path, tensors: Tensors, config: Mapping[str, object] = HF_CONFIG, *, num_shards: int = 3
+) -> Path:
     """Every third tensor into the same file, as no writer would split them, and an index."""
     folder.mkdir(exist_ok=True)
-    write_json(folder / "config.json", HF_CONFIG)
+    write_json(folder / "config.json", config)
     weight_map = {}
     for shard in range(num_shards):
         file = f"model-{shard + 1:05}-of-{num_shards:05}.safetensors"
