@@ -401,8 +401,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.num_running == size
 
 
-# Ten times what the profile says, which is 100 unless another one is loaded.
+class SchedulerMachineForLong(SchedulerMachine):
+    pass
+
+
+# Times what the profile says, which is 100 unless another one is loaded.
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=10 * settings().max_examples, stateful_step_count=30, deadline=None
+    max_examples=3 * settings().max_examples, stateful_step_count=30, deadline=None
 )
+SchedulerMachineForLong.TestCase.settings = settings(SchedulerMachine.TestCase.settings, max_examples=2000)
 TestScheduler = SchedulerMachine.TestCase
+TestSchedulerForLong = pytest.mark.slow(SchedulerMachineForLong.TestCase)
