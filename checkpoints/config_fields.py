@@ -5,6 +5,7 @@ is taken as what it says it is or refused with its file, key and value, and null
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from reprlib import Repr
@@ -124,6 +125,8 @@ def read_json(path: Path) -> Fields:
         ValueError: the file cannot be read or holds something else.
     """
     try:
+        if os.path.lexists(path) and not path.is_file():  # a pipe would be waited for
+            raise ValueError("neither a file nor a link to one")
         values = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a JSON file: {error}") from error

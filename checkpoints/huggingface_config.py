@@ -5,6 +5,7 @@ the class defines them as what a missing key means (heads, head_dim, window); th
 default is how other engines came to run models with a wrong rotary base.
 """
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def read_description(folder: Path) -> Description:
     fields = read_json(folder / "config.json")
     config = _model_config(fields, _family(fields))
     generation_file = folder / "generation_config.json"
-    generation = read_json(generation_file) if generation_file.is_file() else Fields(generation_file, {})
+    generation = read_json(generation_file) if os.path.lexists(generation_file) else Fields(generation_file, {})
     eos = token_ids(generation, "eos_token_id", config.vocab_size)
     return Description(config, eos or token_ids(fields, "eos_token_id", config.vocab_size))
 

@@ -1,7 +1,7 @@
 """Walks a table: checks a file of tensors against a model, then fills the model's weights one by one.
 
-The check comes before anything is read and reports every fault at once: a file with one misnamed tensor has at least
-two faults, and both are needed to understand it.
+The check comes before anything is read and reports faults of every kind at once: a file with one misnamed tensor has at
+least two, and both are needed to understand it.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ from jaxinfer.weights import weight_shapes
 
 _COMPARED_ROWS = 1024
 _DTYPES = ("float32", "bfloat16")
+_TOLD_FAULTS = 20
+"""Of each kind. A foreign model has thousands, and the first ones tell as much."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class WeightLoader:
 
     Raises:
         ValueError: a tensor is missing, unexpected, misshapen or of a dtype that cannot be read. The message names
-            all of them, with the shape found and the shape expected.
+            them, with the shape found and the shape expected.
     """
 
     def __init__(self, table: Table, config: ModelConfig, source: TensorSource) -> None:
@@ -89,23 +91,29 @@ class WeightLoader:
         expected = {piece.source: piece.shape for pieces in self._pieces.values() for piece in pieces}
         expected |= {name: infos[original].shape for name, original in self._copies.items()}
         ignored = {name for pattern in table.ignored for name in _expand(pattern, self._config.num_layers)}
-        faults = [f"missing: {name}, shape {shape}" for name, shape in expected.items() if name not in infos]
-        faults += [
+        missing = [f"missing: {name}, shape {shape}" for name, shape in expected.items() if name not in infos]
+        unfilled = [
             f"not filled: {name}, shape {shape}: no tensor of this layout is known to hold it"
             for name, shape in self._unfilled()
         ]
+        faults: list[str] = []
         for name, info in infos.items():
             if name in expected:
                 faults += _misfits(name, info, expected[name])
             elif name not in ignored:
                 faults.append(f"unexpected: {name}, shape {info.shape}")
-        return faults
+        return [*_first(missing), *_first(unfilled), *_first(faults)]
 
     def _unfilled(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """The weights that would be left with rows of whatever was in memory."""
         for name, shape in self._shapes.items():
             if sum(piece.shape[0] for piece in self._pieces[name]) != shape[0]:
                 yield name, shape
+
+
+def _first(faults: list[str]) -> list[str]:
+    told, more = faults[:_TOLD_FAULTS], len(faults) - _TOLD_FAULTS
+    return [*told, f"and {more} more"] if more > 0 else told
 
 
 def _misfits(name: str, info: TensorInfo, expected: tuple[int, ...]) -> Iterator[str]:

@@ -6,6 +6,7 @@ map is the list of the checkpoint's tensors, and files that it does not name are
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import ml_dtypes  # noqa: F401  NumPy knows bfloat16 once this is imported; safe
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from checkpoints.safetensors_faults import find_fault
 from checkpoints.tensor_source import ALL_ROWS, TensorInfo
 
 _READABLE = frozenset({"F32", "F16", "BF16"})
@@ -54,8 +56,11 @@ def find_files(folder: Path, stem: str) -> Files:
     Raises:
         ValueError: there are none, the index is malformed, or a file of the index or of the set of shards is absent.
     """
-    if _index(folder, stem).is_file():
-        return _files_of_index(_index(folder, stem))
+    index = _index(folder, stem)
+    if index.is_file():
+        return _files_of_index(index)
+    if os.path.lexists(index):
+        raise ValueError(f"{index}: neither a file nor a link to one")
     if _single(folder, stem).is_file():
         return {_single(folder, stem): None}
     if shards := _shards(folder, stem):
@@ -121,7 +126,9 @@ def _files_of_index(index: Path) -> Files:
         if not isinstance(file, str) or Path(file).name != file:
             raise ValueError(f"{index}: {tensor} is in {file!r}; it must be a file beside the index")
         names.setdefault(index.parent / file, set()).add(tensor)
-    if absent := [file.name for file in names if not file.is_file()]:
+    if absent := [
+        file.name for file in names if not os.path.isfile(file)
+    ]:  # pathlib's raises on a name that is too long
         raise ValueError(f"{index}: it names files that are not there: {', '.join(sorted(absent))}")
     return {file: frozenset(tensors) for file, tensors in names.items()}
 
@@ -141,8 +148,10 @@ def _open(file: Path) -> _Opened:
     try:
         file.open("rb").close()  # the library calls every file absent that it cannot open
         return safe_open(file, framework="numpy")
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
         raise ValueError(f"{file}: not a whole safetensors file: {error}") from error
+    except SafetensorError as error:
+        raise ValueError(f"{file}: not a whole safetensors file: {find_fault(file) or error}") from error
 
 
 def _info(handle: _Opened, name: str) -> TensorInfo:

@@ -23,8 +23,12 @@ _TELLS_OF_THE_CACHE = "jaxinfer.limits"
 
 
 def print_error(message: str) -> None:
-    """One error for the user, on stderr."""
-    print(f"error: {message}", file=sys.stderr)
+    """One error for the user, on stderr.
+
+    It may quote a model's file, which comes from anyone: what is no letter, but steers a terminal, is spelled out.
+    """
+    shown = "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in message)
+    print(f"error: {shown}", file=sys.stderr)
 
 
 @contextmanager

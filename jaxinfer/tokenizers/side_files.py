@@ -9,6 +9,7 @@ Writers disagree on where these stand, so the order of precedence is kept here, 
 """
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ def read_side_files(directory: Path) -> SideFiles:
 
 def _read_text(path: Path) -> str | None:
     try:
+        if os.path.lexists(path) and not path.is_file():  # a pipe would be waited for
+            raise ValueError(f"{path} cannot be read: it is neither a file nor a link to one")
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return None

@@ -31,6 +31,7 @@ def fault_of(path):
 
 WRITE = {
     "hf": (writers.write_hf, writers.hf_tensors),
+    "shards": (writers.write_hf_shards, writers.hf_tensors),
     "mistral": (writers.write_mistral, writers.mistral_tensors),
     "gguf": (lambda path, t: writers.write_gguf(path / "m.gguf", t), writers.gguf_tensors),
 }
@@ -96,6 +97,16 @@ def test_all_faults_are_named_at_once_and_before_anything_is_read(tmp_path, hf, 
         "  misshapen: model.layers.0.mlp.up_proj.weight, shape (95, 32), expected (96, 32)",
         "  unreadable: model.layers.1.self_attn.k_proj.weight is I8, a type that is not supported",
     ]
+
+
+def test_of_each_kind_of_fault_the_first_are_told(tmp_path, hf):
+    extra = {f"extra.{i:04}": np.zeros(1, np.float32) for i in range(1000)}
+    more_layers = HF_CONFIG | {"num_hidden_layers": 52}  # 9 tensors in each of the 50 that are not there
+    lines = fault_of(writers.write_hf(tmp_path, hf | extra, more_layers)).split("\n")[1:]
+    assert [line.strip() for line in lines if "more" in line] == ["and 430 more", "and 980 more"]
+    assert [line.split(":")[0].strip() for line in lines if "more" not in line] == ["missing"] * 20 + [
+        "unexpected"
+    ] * 20
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.float64])

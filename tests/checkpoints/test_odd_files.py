@@ -77,12 +77,6 @@ def test_what_lies_in_a_folder_that_may_not_be_entered_is_not_called_absent(fold
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_in_place_of_the_generation_config_is_not_waited_for(folder):
-    os.mkfifo(folder / "generation_config.json")
-    assert open_checkpoint(folder).eos_token_ids == (writers.HF_CONFIG["eos_token_id"],)
-
-
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "model-00001-of-00001.safetensors", "model.safetensors.index.json"]
 )
@@ -90,12 +84,6 @@ def test_a_pipe_in_place_of_a_file_that_is_needed_is_not_waited_for(folder, name
     (folder / ("config.json" if name == "config.json" else "model.safetensors")).unlink()
     os.mkfifo(folder / name)
     assert "no model here" in fault_of(open_checkpoint, folder)
-
-
-@pytest.mark.timeout(20)
-def test_a_pipe_is_no_gguf_file(tmp_path):
-    os.mkfifo(tmp_path / "m.gguf")
-    assert "no model here" in fault_of(open_checkpoint, tmp_path / "m.gguf")
 
 
 def test_a_shard_beside_a_pipe_of_such_a_name_is_the_whole_set(folder):
