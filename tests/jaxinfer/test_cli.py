@@ -170,7 +170,7 @@ def test_text_is_on_stdout_before_the_next_piece_is_there(capsys):
 
     llm = SimpleNamespace(tokenizer=object(), stream=stream)
     assert stream_one(llm, UserPrompt("Hello", "prompt 1"), "Hello", SamplingParams())
-    expected = "3 prompt tokens, 5 output tokens, first after 0.500 s, then 2.0 tokens per second\n"
+    expected = "3 prompt tokens (1 cached), 5 output tokens, first after 0.500 s, then 2.0 tokens per second\n"
     assert capsys.readouterr() == ("\n", expected)
 
 
@@ -200,7 +200,8 @@ def test_no_rate_is_told_where_there_is_none(capsys):
     print_speed(output_of("a", num_tokens=1))
     print_speed(output_of("", num_tokens=0))
     assert capsys.readouterr().err == (
-        "3 prompt tokens, 1 output tokens, first after 0.500 s\n3 prompt tokens, 0 output tokens\n"
+        "3 prompt tokens (1 cached), 1 output tokens, first after 0.500 s\n"
+        "3 prompt tokens (1 cached), 0 output tokens\n"
     )
 
 
@@ -476,7 +477,8 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    "arguments", ["['--help']", "['generate', '--help']", "['info', 'smollm2-135m']", "['models']"]
+    "arguments",
+    ["['--help']", "['generate', '--help']", "['chat', '--help']", "['info', 'smollm2-135m']", "['models']"],
 )
 def test_jax_is_imported_only_where_it_is_needed(arguments):
     code = (
