@@ -1,5 +1,6 @@
 """The kind ``gpt2`` of a GGUF's vocabulary: byte-level BPE from its tokens and merges."""
 
+import reprlib
 from collections.abc import Sequence
 
 import gguf
@@ -25,7 +26,7 @@ def build_byte_level(keys: VocabularyKeys) -> HuggingFaceTokenizer:
     """
     pre = keys.value("pre", str)
     if pre not in PRE_TOKENIZERS:
-        raise keys.error("pre", f"is {pre!r}; known are {', '.join(PRE_TOKENIZERS)}")
+        raise keys.error("pre", f"is {reprlib.repr(pre)}; known are {', '.join(PRE_TOKENIZERS)}")
     tokens = keys.tokens()
     add_bos = keys.optional("add_bos_token", bool)
     return HuggingFaceTokenizer(

@@ -1,5 +1,6 @@
 """The vocabulary inside a GGUF file; each kind has a module of its own."""
 
+import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,5 +24,7 @@ def load_gguf_tokenizer(path: Path) -> Tokenizer:
     keys = VocabularyKeys(path)
     kind = keys.value("model", str)
     if kind not in _KINDS:
-        raise keys.error("model", f"is {kind!r}; the kinds that can be read are {', '.join(map(repr, _KINDS))}")
+        raise keys.error(
+            "model", f"is {reprlib.repr(kind)}; the kinds that can be read are {', '.join(map(repr, _KINDS))}"
+        )
     return _KINDS[kind](keys)

@@ -1,5 +1,6 @@
 """The keys of a GGUF file that describe its vocabulary, with types checked: any writer may have put anything there."""
 
+import reprlib
 from pathlib import Path
 
 from jaxinfer.gguf_header import GGUFArray, read_header
@@ -73,5 +74,5 @@ class VocabularyKeys:
     def _typed[T](self, key: str, kind: type[T]) -> T | None:
         value = self._metadata.get(key)
         if value is not None and not isinstance(value, kind):
-            raise ValueError(f"{self.path}: {key} is {value!r}; its type must be {kind.__name__}")
+            raise ValueError(f"{self.path}: {key} is {reprlib.repr(value)}; its type must be {kind.__name__}")
         return value

@@ -1,5 +1,6 @@
 """The metadata of a GGUF file."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,55 @@ def test_an_unknown_architecture_is_named_with_the_supported_ones(read, name):
         ValueError, match=rf"m\.gguf: general\.architecture is '{name}'; .*supported architecture: llama, qwen2, qwen3"
     ):
         read({}, architecture=name)
+
+
+QWENS = {"qwen2": replace(CONFIG, qkv_bias=True), "qwen3": replace(CONFIG, qk_norm=True)}
+
+
+def write_qwen(path, architecture, change):
+    config = QWENS[architecture]
+    metadata = {key.replace("llama.", f"{architecture}."): value for key, value in GGUF_METADATA.items()}
+    tensors = gguf_tensors(known_weights(config), config, architecture=architecture)
+    return writers.write_gguf(path, change(tensors), metadata, architecture=architecture)
+
+
+@pytest.mark.parametrize("architecture", QWENS)
+def test_the_architecture_says_what_its_layers_have(tmp_path, architecture):
+    checkpoint = open_checkpoint(write_qwen(tmp_path / "m.gguf", architecture, lambda tensors: tensors))
+    assert checkpoint.config == QWENS[architecture]
+    expected = known_weights(QWENS[architecture])
+    for name, values in checkpoint.weights(np.float32):
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name", "shape"),
+    [
+        ("qwen2", "blk.1.attn_q.bias", (64,)),
+        ("qwen2", "blk.0.attn_k.bias", (32,)),
+        ("qwen2", "blk.0.attn_v.bias", (32,)),
+        ("qwen3", "blk.0.attn_q_norm.weight", (16,)),
+        ("qwen3", "blk.1.attn_k_norm.weight", (16,)),
+    ],
+)
+def test_what_only_a_qwen_has_is_needed_in_its_shape(tmp_path, architecture, name, shape):
+    path = tmp_path / "m.gguf"
+    write_qwen(path, architecture, lambda tensors: {key: tensors[key] for key in tensors if key != name})
+    with pytest.raises(ValueError, match=rf"m\.gguf.*\n.*missing: {name}, shape {re.escape(str(shape))}$"):
+        open_checkpoint(path)
+    write_qwen(path, architecture, lambda tensors: tensors | {name: np.ones(8, np.float32)})
+    with pytest.raises(ValueError, match=rf"misshapen: {name}, shape \(8,\), expected {re.escape(str(shape))}"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [("qwen2", "blk.0.attn_output.bias"), ("qwen2", "blk.0.attn_q_norm.weight"), ("qwen3", "blk.0.attn_q.bias")],
+)
+def test_what_a_qwen_does_not_have_is_unexpected(tmp_path, architecture, name):
+    write_qwen(tmp_path / "m.gguf", architecture, lambda tensors: tensors | {name: np.ones(32, np.float32)})
+    with pytest.raises(ValueError, match=rf"unexpected: {name}, shape \(32,\)"):
+        open_checkpoint(tmp_path / "m.gguf")
 
 
 def test_a_vocabulary_alone_is_no_model(shared_data):

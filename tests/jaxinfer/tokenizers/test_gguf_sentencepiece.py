@@ -4,10 +4,12 @@ That it gives llama.cpp's ids is tested in ``test_gguf_vocab.py``.
 """
 
 import gguf
+import numpy as np
 import pytest
 import sentencepiece
 
 from jaxinfer.tokenizers import load_tokenizer
+from tests.reference import load_reference
 from tests.vocabularies import SPM_PIECES, train_sentencepiece, write_gguf_spm
 
 BOS, EOS = 1, 2
@@ -66,33 +68,39 @@ def test_nothing_ends_a_text_that_is_to_go_on(tmp_path, tokenizer):
     assert ends.encode("hello") == tokenizer.encode("hello")
 
 
-def test_the_ids_are_those_of_the_model_that_the_lists_came_from(tmp_path):
-    """A trained vocabulary, written as a converter writes it."""
-    path = train_sentencepiece(tmp_path, like_llama=True) / "tokenizer.model"
-    library = sentencepiece.SentencePieceProcessor(model_file=str(path))
+@pytest.mark.parametrize("user_defined", [{"\u2581", "\u2581\u2581"}, set()], ids=["trained", "stories260K"])
+def test_the_ids_are_those_of_the_model_that_the_lists_came_from(tmp_path, shared_data, user_defined):
+    """Of one that is made here and of a published one that was made as Llama's, written as a converter writes them."""
+    folder = train_sentencepiece(tmp_path, like_llama=True) if user_defined else shared_data / "stories260K-hf"
+    library = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
     all_ids = range(library.vocab_size())
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     writer.add_tokenizer_model("llama")
     writer.add_token_list([library.id_to_piece(i) for i in all_ids])
     writer.add_token_scores([library.get_score(i) for i in all_ids])
-    writer.add_token_types([type_of(library, i) for i in all_ids])
+    writer.add_token_types([type_of(library, i, user_defined) for i in all_ids])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
     tokenizer = load_tokenizer(tmp_path / "m.gguf")
-    for text in TEXTS:
+    for text in [*TEXTS, *random_texts()]:
         assert tokenizer.encode(text) == [BOS, *library.encode(text)]
         assert tokenizer.decode(library.encode(text)) == library.decode(library.encode(text))
 
 
-def type_of(library, token_id):
+def random_texts():
+    arrays = load_reference("smollm2_tokenizer").arrays
+    return [text.tobytes().decode() for text in np.split(arrays["texts"], arrays["text_lens"].cumsum()[:-1])]
+
+
+def type_of(library, token_id, user_defined):
     if library.is_unknown(token_id):
         return gguf.TokenType.UNKNOWN
     if library.is_control(token_id):
         return gguf.TokenType.CONTROL
     if library.is_byte(token_id):
         return gguf.TokenType.BYTE
-    is_user_defined = set(library.id_to_piece(token_id)) == {"\u2581"}
+    is_user_defined = library.id_to_piece(token_id) in user_defined  # of which the library does not say which they are
     return gguf.TokenType.USER_DEFINED if is_user_defined else gguf.TokenType.NORMAL
 
 
