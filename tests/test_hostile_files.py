@@ -265,7 +265,7 @@ JSON_VALUES = [
 MORE_KEYS = {
     "huggingface": [
         *("sliding_window", "use_sliding_window", "max_window_layers", "layer_types", "rope_scaling"),
-        *("rope_parameters", "quantization_config", "transformers_version", "attention_bias", "torch_dtype"),
+        *("rope_parameters", "quantization_config", "transformers_version"),
     ],
     "mistral": ["sliding_window", "_sliding_window", "quantization", "moe", "lora", "yarn", "vision_encoder"],
 }
@@ -299,9 +299,7 @@ def test_any_value_of_a_config_gives_a_model_or_an_error(copy, layout, key):
 @pytest.mark.parametrize("key", [key for key in GGUF_METADATA if key.startswith("llama.")])
 def test_any_value_of_a_ggufs_metadata_gives_a_model_or_an_error(tmp_path, key):
     tensors = writers.gguf_tensors(known_weights())
-    for number, value in enumerate(
-        ["x", "", [7], ["a"], 0, 1, 2**31, 2**32 - 1, 1.5, 1e38, float("nan"), float("inf")]
-    ):
+    for number, value in enumerate(["x", [7], 0, 2**32 - 1, 1.5, float("nan")]):
         folder = tmp_path / str(number)
         folder.mkdir()
         writers.write_gguf(folder / "m.gguf", tensors, GGUF_METADATA | {key: value})

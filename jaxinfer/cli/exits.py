@@ -23,12 +23,13 @@ _TELLS_OF_THE_CACHE = "jaxinfer.limits"
 
 
 def print_error(message: str) -> None:
-    """One error for the user, on stderr.
+    """One error for the user, on stderr."""
+    print(f"error: {_harmless(message)}", file=sys.stderr)
 
-    It may quote a model's file, which comes from anyone: what is no letter, but steers a terminal, is spelled out.
-    """
-    shown = "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in message)
-    print(f"error: {shown}", file=sys.stderr)
+
+def _harmless(message: str) -> str:
+    """It may quote a model's file, which comes from anyone: what is no letter, but steers a terminal, is spelled out."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in message)
 
 
 @contextmanager
@@ -68,4 +69,4 @@ class _LinesOnStderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        print(level + record.getMessage(), file=sys.stderr)
+        print(level + _harmless(record.getMessage()), file=sys.stderr)
