@@ -28,7 +28,7 @@ def print_error(message: str) -> None:
 
 
 def _harmless(message: str) -> str:
-    """It may quote a model's file, which comes from anyone: what is no letter, but steers a terminal, is spelled out."""
+    """With what steers a terminal spelled out: the message may quote a file, which comes from anyone."""
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in message)
 
 
