@@ -1,0 +1,96 @@
+"""The engine over a model that writes what it is told: what its caller sees of calls, streamed and not, and cut off."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from jaxinfer.batch import Batch
+from jaxinfer.config import EngineConfig
+from jaxinfer.engine import Engine
+from jaxinfer.outputs import CompletionOutput
+from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.tool_calls import ToolCallFormat
+from jaxinfer.tool_calls.llama3 import LLAMA3
+from jaxinfer.tool_calls.mistral import MISTRAL
+from jaxinfer.tool_calls.qwen import QWEN
+from tests.jaxinfer.tool_calls.vocabulary import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+EOS = TOKENIZER.token_id("</s>")
+CALLS = [
+    (MISTRAL, '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]'),
+    (LLAMA3, '<|python_tag|>{"name": "f", "parameters": {"a": 1}}'),
+    (QWEN, '\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'),
+]
+
+
+@dataclass(frozen=True)
+class _ScriptedStep:
+    batch: Batch
+    token_ids: list[int]
+
+    def read(self) -> list[int]:
+        return self.token_ids
+
+
+class _ScriptedRunner:
+    """Draws for each request the tokens of its script, and after them EOS."""
+
+    vocab_size = TOKENIZER.vocab_size
+
+    def __init__(self, scripts: dict[str, list[int]]) -> None:
+        self._scripts = {name: iter(script) for name, script in scripts.items()}
+
+    def launch(self, batch: Batch) -> _ScriptedStep:
+        tokens = [next(self._scripts[row.request.request_id], EOS) if row.samples else 0 for row in batch.rows]
+        return _ScriptedStep(batch, tokens)
+
+
+def answers(
+    texts: dict[str, str], tool_format: ToolCallFormat | None, *, max_tokens: int = 200
+) -> dict[str, list[CompletionOutput]]:
+    """The outputs of requests that write ``texts`` side by side, as they stream."""
+    config = EngineConfig(max_model_len=256, num_kv_pages=64, page_size=8, max_num_seqs=4, max_chunk_tokens=16)
+    scripts = {name: TOKENIZER.encode(text) for name, text in texts.items()}
+    engine = Engine(_ScriptedRunner(scripts), config, tokenizer=TOKENIZER, eos_token_ids=[EOS])  # type: ignore[arg-type]
+    for name in texts:
+        params = SamplingParams(temperature=0, max_tokens=max_tokens)
+        engine.add_request(name, "hi", params, tool_format=tool_format, stream=True)
+    seen: dict[str, list[CompletionOutput]] = {name: [] for name in texts}
+    while engine.has_unfinished:
+        for output in engine.step():
+            seen[output.request_id] += output.outputs
+            assert output.error is None
+    return seen
+
+
+@pytest.mark.parametrize(("tool_format", "call"), CALLS, ids=["mistral", "llama3", "qwen"])
+def test_a_call_ends_an_answer_beside_others(tool_format: ToolCallFormat, call: str) -> None:
+    broken = "So:" + call.partition("1}")[0]
+    seen = answers({"calls": "Well," + call, "talks": "Well, no.", "breaks off": broken}, tool_format)
+    last = {name: outputs[-1] for name, outputs in seen.items()}
+    assert {name: output.finish_reason for name, output in last.items()} == (
+        {"calls": "tool_calls", "talks": "stop", "breaks off": "stop"}
+    )
+    [found] = last["calls"].tool_calls
+    assert (found.name, found.arguments) == ("f", '{"a": 1}')
+    assert {name: output.text for name, output in last.items()} == {
+        "calls": "Well,",
+        "talks": "Well, no.",
+        "breaks off": TOKENIZER.decode(TOKENIZER.encode(broken)),
+    }
+    for outputs in seen.values():
+        assert "".join(output.delta for output in outputs) == outputs[-1].text
+        assert all(output.tool_calls == () and output.finish_reason is None for output in outputs[:-1])
+
+
+@pytest.mark.parametrize(("tool_format", "call"), CALLS, ids=["mistral", "llama3", "qwen"])
+def test_a_call_that_ran_out_of_tokens_is_text(tool_format: ToolCallFormat, call: str) -> None:
+    ids = TOKENIZER.encode(call)
+    [*_, last] = answers({"a": call}, tool_format, max_tokens=len(ids) - 3)["a"]
+    assert (last.finish_reason, last.tool_calls, last.text) == ("length", (), TOKENIZER.decode(ids[:-3]))
+
+
+def test_without_a_format_calls_are_text() -> None:
+    [*_, last] = answers({"a": CALLS[2][1]}, None)["a"]
+    assert (last.finish_reason, last.tool_calls, last.text) == ("stop", (), CALLS[2][1])
