@@ -1,4 +1,7 @@
-"""The metadata of a GGUF file of one of the architectures ``llama`` (Mistral and SmolLM too), ``qwen2`` and ``qwen3``.
+"""The metadata of a GGUF file of a supported architecture.
+
+``llama`` is the name of Mistral's and SmolLM's models too; newer converters call Mistral Small ``mistral3``, which
+llama.cpp computes as it computes ``llama``.
 
 Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
@@ -34,6 +37,7 @@ class Architecture:
 
 _ARCHITECTURES = (
     Architecture(name="llama", table=GGUF_LLAMA),
+    Architecture(name="mistral3", table=GGUF_LLAMA),
     Architecture(name="qwen2", table=GGUF_QWEN, qkv_bias=True),
     Architecture(name="qwen3", table=GGUF_QWEN, qk_norm=True),
 )
@@ -92,6 +96,7 @@ def _refuse_unsupported(fields: Fields, arch: str) -> None:
         {
             f"{arch}.expert_count": "a mixture of experts",
             f"{arch}.attention.scale": "a scale of its own for the attention",
+            f"{arch}.attention.temperature_scale": "a scale of the attention that grows with the position",
         }
     )
     if fields.integer("split.count", default=1) > 1:

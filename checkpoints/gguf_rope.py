@@ -8,7 +8,7 @@ keys: such files carry the divisors themselves, in a tensor.
 from checkpoints import rope_scaling
 from checkpoints.config_fields import Fields
 from checkpoints.gguf_source import GGUFSource
-from checkpoints.huggingface_rope import Rope
+from checkpoints.rope_scaling import Rope
 from jaxinfer.config import RopeScaling
 
 _DIVISORS = "rope_freqs.weight"

@@ -7,11 +7,10 @@ where they contradict each other the file is refused.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from checkpoints import rope_scaling
 from checkpoints.config_fields import Fields
-from jaxinfer.config import RopeScaling
+from checkpoints.rope_scaling import Rope
 
 _FIRST_WITH_THETA = (4, 33)
 """Version of transformers whose ``LlamaConfig`` got ``rope_theta``, with Code Llama's 1,000,000
@@ -25,21 +24,6 @@ _MAX_CONTEXT = 2**31 - 1
 
 _NESTED = dict.fromkeys(("full_attention", "sliding_attention"), "having other rotary angles in some layers")
 """Keys under which version 5 of transformers keeps the angles of one kind of layers."""
-
-
-@dataclass(frozen=True)
-class Rope:
-    """What a ``ModelConfig`` takes of the rotary angles.
-
-    Attributes:
-        theta: their base.
-        scaling: what changes them; None: nothing.
-        max_position_embeddings: the longest context, with the scaling.
-    """
-
-    theta: float
-    scaling: RopeScaling | None
-    max_position_embeddings: int
 
 
 def read_rope(fields: Fields, head_dim: int) -> Rope:

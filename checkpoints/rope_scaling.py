@@ -7,12 +7,28 @@ layouts name the same few parameters, so the formulas are here and the names in 
 
 import math
 import reprlib
+from dataclasses import dataclass
 
 from jaxinfer.config import RopeScaling
 
 _MAX_FACTOR = 1e6
 _MAX_HEAD_DIM = 2**16
 """Far above any model's; a configuration that claims billions must not make a list of that length."""
+
+
+@dataclass(frozen=True)
+class Rope:
+    """What a ``ModelConfig`` takes of the rotary angles.
+
+    Attributes:
+        theta: their base.
+        scaling: what changes them; None: nothing.
+        max_position_embeddings: the longest context, with the scaling.
+    """
+
+    theta: float
+    scaling: RopeScaling | None
+    max_position_embeddings: int
 
 
 def linear(head_dim: int, factor: float) -> RopeScaling:

@@ -26,12 +26,23 @@ def test_every_value_has_its_place(read):
     assert read({}).config == CONFIG
 
 
-@pytest.mark.parametrize("name", ["qwen2moe", "gemma", "LLaMA", "mistral3"])
+@pytest.mark.parametrize("name", ["qwen2moe", "gemma", "LLaMA", "mistral4"])
 def test_an_unknown_architecture_is_named_with_the_supported_ones(read, name):
     with pytest.raises(
-        ValueError, match=rf"m\.gguf: general\.architecture is '{name}'; .*supported architecture: llama, qwen2, qwen3"
+        ValueError,
+        match=rf"m\.gguf: general\.architecture is '{name}'; .*supported architecture: llama, mistral3, qwen2, qwen3",
     ):
         read({}, architecture=name)
+
+
+def test_mistral3_is_another_name_of_llama(tmp_path):
+    metadata = {key.replace("llama.", "mistral3."): value for key, value in GGUF_METADATA.items()}
+    path = tmp_path / "m.gguf"
+    writers.write_gguf(path, gguf_tensors(known_weights()), metadata, architecture="mistral3")
+    assert open_checkpoint(path).config == CONFIG
+    np.testing.assert_array_equal(
+        dict(open_checkpoint(path).weights(np.float32))["layers.0.qkv"], known_weights()["layers.0.qkv"]
+    )
 
 
 QWENS = {"qwen2": replace(CONFIG, qkv_bias=True), "qwen3": replace(CONFIG, qk_norm=True)}
@@ -121,6 +132,7 @@ def test_what_changes_nothing_is_allowed(read, change):
     ("change", "message"),
     [
         ({"llama.expert_count": 8}, "a mixture of experts is not supported"),
+        ({"llama.attention.temperature_scale": 0.1}, "grows with the position is not supported"),
         ({"llama.attention.value_length": 8}, r"value_length is 8; it must be equal to the length of a head, 16"),
         ({"llama.rope.dimension_count": 8}, r"dimension_count is 8; it must be equal"),
         ({"llama.attention.head_count_kv": 3}, "num_heads is 4 and num_kv_heads is 3"),
