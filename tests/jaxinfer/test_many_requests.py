@@ -1,4 +1,4 @@
-"""Very many short requests: what the scheduler keeps and how long it takes must not depend on how many it has served."""
+"""Very many short requests: what the scheduler keeps and how long it takes must not depend on how many it served."""
 
 import gc
 import statistics
