@@ -1,7 +1,7 @@
 """How byte-level vocabularies cut a text before they merge: a GGUF names its pre-tokenizer instead of holding it.
 
-The patterns are those of the models' own ``tokenizer.json``, each named below, and not llama.cpp's, which rewrites some
-for a library that knows less of Unicode. What else those files hold and a GGUF does not say goes by the same name: the
+The patterns are those of the models' own files, each named below, and not llama.cpp's, which rewrites some for a
+library that knows less of Unicode. What else those files hold and a GGUF does not say goes by the same name: the
 normalizer, whether a word that is a token as a whole is merged at all, and whether BOS comes first where the file's own
 key is missing (``llama_vocab::impl::load`` of llama.cpp, whose names these are).
 """
@@ -20,7 +20,7 @@ _QWEN2 = (
 """https://huggingface.co/Qwen/Qwen2-7B-Instruct/blob/main/tokenizer.json; Qwen2.5 and Qwen3 have the same."""
 
 _LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
-"""https://huggingface.co/meta-llama/Meta-Llama-3-8B-Instruct/blob/main/tokenizer.json; up to three digits at once."""
+"""https://github.com/meta-llama/llama-models/blob/main/models/llama3/tokenizer.py; up to three digits at once."""
 
 _TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"

@@ -72,7 +72,8 @@ NUM_TOKENS = 20_000
 
 @pytest.fixture(scope="module")
 def tekken():
-    """Mistral's library with the most frequent tokens of its own vocabulary, and the spelling of each of its ids."""
+    """Mistral's library with the most frequent tokens of its own vocabulary; how its first ids are spelled, and the
+    bytes of the others."""
     library = pytest.importorskip("mistral_common.tokens.tokenizers.tekken")
     path = Path(library.__file__).parents[2] / "data" / "tekken_240718.json"
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -97,6 +98,29 @@ def test_tekken_gives_the_ids_of_its_makers(tmp_path, tekken, reference_texts):
     assert [text for text in texts if tokenizer.encode(text) != library.encode(text, bos=True, eos=False)] == []
 
 
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+"""``pat_str`` in https://github.com/meta-llama/llama-models/blob/main/models/llama3/tokenizer.py."""
+
+
+def test_llama3_gives_the_ids_of_the_library_of_its_makers(tmp_path, tekken, reference_texts):
+    """With Mistral's tokens: it is the cutting that is Meta's own."""
+    _, special, data = tekken
+    ranks = {token: rank for rank, token in enumerate(data)}
+    library = pytest.importorskip("tiktoken").Encoding(
+        "llama3", pat_str=LLAMA3, mergeable_ranks=ranks, special_tokens={}
+    )
+    tokenizer = load_tokenizer(write_tekken(tmp_path / "m.gguf", special, data, pre="llama-bpe"))
+    first, bos = len(special), special.index("<s>")
+    texts = [text for text in reference_texts if "<" not in text]
+    wrong = [
+        text for text in texts if tokenizer.encode(text) != [bos, *(first + i for i in library.encode_ordinary(text))]
+    ]
+    assert wrong == []
+
+
 @pytest.fixture
 def reference_texts(shared_data):
     arrays = load_reference("smollm2_tokenizer").arrays
@@ -105,7 +129,7 @@ def reference_texts(shared_data):
     return [*(text.tobytes().decode() for text in random_texts), *prose]
 
 
-def write_tekken(path, special, data):
+def write_tekken(path, special, data, pre="tekken"):
     """As a converter writes it. A merge for each way to make a token of two others, the rarest of its parts first."""
     ranks = {token: rank for rank, token in enumerate(data)}
     merges = []
@@ -114,7 +138,7 @@ def write_tekken(path, special, data):
         merges += sorted(cuts, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("tekken")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list([*special, *map(spelled, data)])
     writer.add_token_types([gguf.TokenType.CONTROL] * len(special) + [gguf.TokenType.NORMAL] * len(data))
     writer.add_token_merges([f"{spelled(left)} {spelled(right)}" for left, right in merges])
