@@ -1,7 +1,8 @@
 """Messages as callers give them, in OpenAI's form, and as templates take them.
 
-They differ in the arguments of tool calls: OpenAI's API has JSON text, as the model wrote it; templates write a JSON
-object from a dict, and of text they would make a JSON string.
+They differ in two places. Arguments of tool calls are JSON text in OpenAI's API, as the model wrote it; templates write
+a JSON object from a dict, and of text they would make a JSON string. And content may be a list of parts, which most
+templates would write out as Python has it; of parts that are text it is these, each on a line of its own.
 """
 
 import json
@@ -11,13 +12,14 @@ from typing import Any
 
 
 def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """New messages for a template: arguments of tool calls as dicts, and no keys without a value.
+    """New messages for a template: arguments of tool calls as dicts, content as text, and no keys without a value.
 
     Templates ask whether a key is there, and would write None as "None" and an empty list of calls as a call.
 
     Raises:
-        ValueError: what is given is no list of dicts with ``role`` and ``content``, both text (``content`` may be None
-            or absent beside ``tool_calls``); a call has no name, or its arguments are no JSON object.
+        ValueError: what is given is no list of dicts with ``role`` and ``content``, both text (``content`` may also be
+            a list of ``{"type": "text", "text": ...}``, and None or absent beside ``tool_calls``); a call has no name,
+            or its arguments are no JSON object.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
@@ -29,11 +31,23 @@ def _template_message(place: str, message: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{place} is {message!r}; it must be a dict with 'role' and 'content'")
     if not isinstance(message.get("role"), str):
         raise ValueError(f"{place}['role'] is {message.get('role')!r}; it must be text")
-    content, calls = message.get("content"), message.get("tool_calls")
-    if not isinstance(content, str) and not (content is None and calls):
-        raise ValueError(f"{place}['content'] is {content!r}; it must be text")
-    given = {key: value for key, value in message.items() if value is not None and key != "tool_calls"}
-    return given | {"tool_calls": _template_calls(f"{place}['tool_calls']", calls)} if calls else given
+    given = {key: value for key, value in message.items() if value is not None}
+    calls = given.pop("tool_calls", None)
+    if "content" in given or not calls:
+        given["content"] = _as_text(f"{place}['content']", message.get("content"))
+    if calls:
+        given["tool_calls"] = _template_calls(f"{place}['tool_calls']", calls)
+    return given
+
+
+def _as_text(place: str, content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [None]
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{place} is {reprlib.repr(content)}; it must be text, or a list of parts that are text")
+    return "\n".join(map(str, texts))
 
 
 def _template_calls(place: str, calls: Any) -> list[dict[str, Any]]:

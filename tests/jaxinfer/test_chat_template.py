@@ -139,6 +139,12 @@ def test_arguments_of_calls_are_objects_for_a_template(arguments, text):
     assert call["tool_calls"][0]["function"]["arguments"] is arguments
 
 
+def test_parts_of_text_are_text_for_a_template():
+    """As clients of OpenAI's API send them; written out by a template they would be Python's list."""
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert render("{{ messages[0].content }}", [{"role": "user", "content": parts}]) == "a\nb"
+
+
 def test_tools_that_a_template_does_not_show_are_refused():
     with pytest.raises(ValueError, match="no place for tools"):
         render("{{ messages[0].content }}", tools=[{"type": "function", "function": {"name": "f"}}])
@@ -170,6 +176,8 @@ def test_renderings_do_not_share_state():
         ("{{ messages.append(1) }}", "unsafe"),
         ("{% include '/etc/hostname' %}", "no loader"),
         ("{% import 'os' as os %}", "no loader"),
+        ("{% from 'os' import path %}", "no loader"),
+        ("{% extends 'chat_template.jinja' %}", "no loader"),
         ("{{ open('/etc/hostname') }}", "'open' is undefined"),
         ("{{ missing.attribute }}", "'missing' is undefined"),
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
@@ -239,6 +247,8 @@ ENDLESS = {
     "loop conditions": "{% set r = range(100000) | list %}{% for i in r if -1 in r %}{% endfor %}",
     "greatest of loops": "{% for i in range(100000) if i > range(100000) | max %}{% endfor %}",
     "recursion": "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+    "recursion of a block": "{% block a %}{{ self.a() }}{% endblock %}",
+    "recursion of a loop": "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
     "two calls each": "{% macro f(n) %}{% if n %}{{ f(n - 1) ~ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
     "a great range": "{% for i in range(10 ** 9) %}{% endfor %}",
     "a great output": "{% for i in range(90000) %}{{ 'a' * 1000 }}{% endfor %}",
@@ -356,6 +366,9 @@ def test_quick_steps_may_be_many():
         ([{"role": "user"}], "messages[0]['content']"),
         ([{"role": "user", "content": None}], "messages[0]['content']"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0]['content']"),
+        ([{"role": "user", "content": [{"type": "image_url", "text": "a"}]}], "messages[0]['content']"),
+        ([{"role": "user", "content": ["a"]}], "messages[0]['content']"),
+        ([{"role": "user", "content": {"type": "text", "text": "a"}}], "messages[0]['content']"),
         (calling("f"), "messages[0]['tool_calls'] is 'f'"),
         (calling(["f"]), "messages[0]['tool_calls'][0] is 'f'"),
         (calling([{"name": "f"}]), "messages[0]['tool_calls'][0]"),
