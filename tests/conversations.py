@@ -2,8 +2,6 @@
 
 import os
 import signal
-from itertools import count
-from types import SimpleNamespace
 
 from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
 
@@ -26,6 +24,9 @@ def press():
     os.kill(os.getpid(), signal.SIGINT)
 
 
+REFUSE = object()
+
+
 class FakeLLM:
     """Says the words it is given, one in each step, and remembers what it was asked.
 
@@ -33,11 +34,11 @@ class FakeLLM:
     """
 
     def __init__(self, *answers):
-        self.tokenizer = SimpleNamespace(can_chat=True)
         self.asked, self.params, self.open_streams = [], None, 0
-        self._answers, self._times = iter(answers), map(float, count())
+        self._answers = iter(answers)
 
     def stream(self, prompts, params):
+        """As ``LLM.stream``, for one conversation."""
         [prompt] = prompts
         assert prompt.keys() == {"messages"}
         self.params = params
@@ -57,16 +58,13 @@ class FakeLLM:
                 else:
                     said.append(word)
                     yield output_of(said, None)
-            yield output_of([*said, ""], "length" if LENGTH in words else "stop", delta="")
+            yield output_of([*said, ""], "length" if out_of_room in words else "stop", delta="")
         finally:
             self.open_streams -= 1
 
 
-REFUSE = object()
-
-
-def LENGTH():
-    """The answer ends because there is no room for more."""
+def out_of_room():
+    """Among the words: the answer ends because there is no room for more."""
 
 
 def output_of(words, reason, error=None, delta=None):

@@ -13,7 +13,7 @@ from jaxinfer.cli.chat_session import ChatSession
 from jaxinfer.cli.conversation import Conversation, Exchange
 from jaxinfer.cli.ctrl_c import CtrlC
 from jaxinfer.sampling_params import SamplingParams
-from tests.conversations import LENGTH, REFUSE, FakeLLM, lines, press
+from tests.conversations import REFUSE, FakeLLM, lines, out_of_room, press
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_an_empty_answer_is_not_kept(capsys):
 @pytest.mark.parametrize(("max_tokens", "named"), [(2, "cut at 2 tokens, as --max-tokens says"), (None, "/forget")])
 def test_an_answer_that_was_cut_says_by_what(max_tokens, named, capsys):
     conversation = Conversation()
-    talk(FakeLLM(["a", LENGTH]), "1", params=SamplingParams(max_tokens=max_tokens), conversation=conversation)
+    talk(FakeLLM(["a", out_of_room]), "1", params=SamplingParams(max_tokens=max_tokens), conversation=conversation)
     assert named in capsys.readouterr().err
     assert conversation.exchanges == [Exchange("1", "a")]
 
