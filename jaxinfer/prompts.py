@@ -27,8 +27,9 @@ class ChatPrompt(TypedDict):
     """A conversation that the assistant is to go on with, in the form that the model was trained on.
 
     ``tools``, as OpenAI's API has them (``{"type": "function", "function": {"name": ..., "parameters": ...}}``), are
-    shown to the model; its calls of them come in ``CompletionOutput.tool_calls``. ``chat_template_kwargs`` are more
-    variables for the model's template, such as ``enable_thinking``.
+    shown to the model. Its calls of them come in ``CompletionOutput.tool_calls`` if they have the form of Mistral,
+    Llama 3 or Qwen; in any other they are text. ``chat_template_kwargs`` are more variables for the model's template,
+    such as ``enable_thinking``.
     """
 
     messages: Sequence[Message]
