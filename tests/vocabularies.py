@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -15,8 +15,11 @@ BYTE_ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 BYTE_LEVEL_MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"), ("â", "ĺ"), ("Ģ", "â")]
 BYTE_LEVEL_TOKENS = ["<s>", "</s>", "<tool>", "a b", *BYTE_ALPHABET, *("".join(pair) for pair in BYTE_LEVEL_MERGES)]
 
-# Text, score and type: bytes, letters, and words that are made of them in the order of their scores.
-SPM_PIECES = [
+type SpmPiece = tuple[str, float, int]
+"""Text, score and type."""
+
+# Bytes, letters, and words that are made of them in the order of their scores.
+SPM_PIECES: list[SpmPiece] = [
     ("<unk>", 0.0, gguf.TokenType.UNKNOWN),
     ("<s>", 0.0, gguf.TokenType.CONTROL),
     ("</s>", 0.0, gguf.TokenType.CONTROL),
@@ -55,14 +58,14 @@ def write_gguf(path: Path, *, pre: str = "gpt-2", kind: str = "gpt2", **more: ob
     return _close(writer, path, more)
 
 
-def write_gguf_spm(path: Path, **more: object) -> Path:
-    """A GGUF with a SentencePiece vocabulary and no tensors: ``SPM_PIECES``; ``more`` as for ``write_gguf``."""
+def write_gguf_spm(path: Path, pieces: Sequence[SpmPiece] = SPM_PIECES, **more: object) -> Path:
+    """A GGUF with a SentencePiece vocabulary and no tensors; ``more`` as for ``write_gguf``."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list([piece for piece, _, _ in SPM_PIECES])
-    writer.add_token_scores([score for _, score, _ in SPM_PIECES])
-    writer.add_token_types([kind for _, _, kind in SPM_PIECES])
+    writer.add_token_list([piece for piece, _, _ in pieces])
+    writer.add_token_scores([score for _, score, _ in pieces])
+    writer.add_token_types([kind for _, _, kind in pieces])
     return _close(writer, path, more)
 
 

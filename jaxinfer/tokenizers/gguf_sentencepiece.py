@@ -4,6 +4,10 @@ Such a file was made from a SentencePiece model, and from its lists the model is
 defines this encoding does the encoding. What the lists leave out is the same in all vocabularies of the kind: pairs are
 merged by score, characters that are not in the vocabulary become bytes, and texts are not normalized, but a space is
 put before them.
+
+llama.cpp, whose format this is, puts a space after every control token too (``llama_vocab::impl::tokenize``). So do the
+makers of Llama 2 and of the first Mistrals, who encode each turn as a text of its own; later vocabularies say
+``add_space_prefix`` false.
 """
 
 import struct
@@ -12,12 +16,12 @@ from collections.abc import Sequence
 import gguf
 import sentencepiece
 
-from jaxinfer.tokenizers.spm import SentencePieceTokenizer
+from jaxinfer.tokenizers.spm import SentencePieceTokenizer, sentencepiece_errors
 from jaxinfer.tokenizers.vocabulary_keys import VocabularyKeys
 
 _SPACE_SYMBOL = "\u2581"
 _BOS, _EOS = 1, 2
-"""llama.cpp, whose format this is, takes these ids where a file does not say (``llama_vocab::impl::load``)."""
+"""llama.cpp takes these ids where a file does not say (``llama_vocab::impl::load``)."""
 
 # Numbers of fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto. Types of pieces
 # have the same numbers there as in a GGUF.
@@ -43,7 +47,7 @@ def build_sentencepiece(keys: VocabularyKeys) -> SentencePieceTokenizer:
             raise keys.error("token_type", f"has {kind} for token {token_id}; types are 1 to {len(gguf.TokenType)}")
     add_space = keys.optional("add_space_prefix", bool)
     bos, eos = keys.token_id("bos", len(tokens)), keys.token_id("eos", len(tokens))
-    try:
+    with sentencepiece_errors(keys.path):
         model = _model(_spellings(tokens, types), scores, types, add_space is not False)
         return SentencePieceTokenizer(
             sentencepiece.SentencePieceProcessor(model_proto=model),
@@ -51,9 +55,8 @@ def build_sentencepiece(keys: VocabularyKeys) -> SentencePieceTokenizer:
             eos_token_id=_EOS if eos is None else eos,
             add_bos=keys.optional("add_bos_token", bool) is not False,
             chat_template=keys.chat_template(),
+            space_after_control=True,
         )
-    except RuntimeError as error:
-        raise ValueError(f"{keys.path}: its vocabulary cannot be read as a SentencePiece model: {error}") from error
 
 
 def _spellings(tokens: Sequence[str], types: Sequence[int]) -> list[str]:

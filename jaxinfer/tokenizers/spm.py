@@ -23,7 +23,8 @@ class SentencePieceTokenizer:
 
     The library takes text literally: ``<s>`` in a prompt is three characters. Only without ``add_special_tokens``, for
     text that a chat template wrote, do the spellings of control tokens become these tokens. What comes after one of
-    them is then encoded as in the middle of a text: without the space that many vocabularies put before a text.
+    them is then encoded as in the middle of a text, without the space that many vocabularies put before a text, or as
+    a text of its own: the formats of models differ.
     """
 
     def __init__(
@@ -34,15 +35,18 @@ class SentencePieceTokenizer:
         eos_token_id: int | None,
         add_bos: bool,
         chat_template: str | None,
+        space_after_control: bool = False,
     ) -> None:
         """``add_bos``: BOS first, where there is one.
+
+        ``space_after_control``: what follows a control token is encoded as a text of its own.
 
         Raises:
             RuntimeError: the library refuses the vocabulary without its space before a text, as it does where the
                 vocabulary brings texts to test itself by.
         """
         self._processor = processor
-        self._inner = _without_dummy_prefix(processor)
+        self._after_control = processor if space_after_control else _without_dummy_prefix(processor)
         self._add_bos = add_bos
         self.vocab_size: int = processor.vocab_size()
         self.bos_token_id = bos_token_id
@@ -106,7 +110,7 @@ class SentencePieceTokenizer:
             if i % 2:
                 ids.append(self._control_ids[part])
             else:
-                ids += (self._inner if i else self._processor).encode(part)
+                ids += (self._after_control if i else self._processor).encode(part)
         return ids
 
     def _num_unsettled(self, held: Sequence[int]) -> int:

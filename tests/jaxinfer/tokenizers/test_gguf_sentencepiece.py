@@ -3,6 +3,9 @@
 That it gives llama.cpp's ids is tested in ``test_gguf_vocab.py``.
 """
 
+import importlib.util
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
@@ -45,6 +48,13 @@ def test_by_hand(tokenizer, text, pieces):
 
 
 def test_chat_text_brings_its_control_tokens(tokenizer):
+    """What follows one is a text of its own, which begins with the vocabulary's space."""
+    ids = tokenizer.encode("<s>hello</s> hello", add_special_tokens=False)
+    assert ids == ids_of("<s>", "\u2581hello", "</s>", "\u2581", "\u2581hello")
+
+
+def test_chat_text_of_a_vocabulary_that_puts_no_space(tmp_path):
+    tokenizer = load_tokenizer(write_gguf_spm(tmp_path / "m.gguf", add_space_prefix=False))
     ids = tokenizer.encode("<s>hello</s> hello", add_special_tokens=False)
     assert ids == ids_of("<s>", "he", "llo", "</s>", "\u2581hello")
 
@@ -70,22 +80,22 @@ def test_nothing_ends_a_text_that_is_to_go_on(tmp_path, tokenizer):
 
 @pytest.mark.parametrize("user_defined", [{"\u2581", "\u2581\u2581"}, set()], ids=["trained", "stories260K"])
 def test_the_ids_are_those_of_the_model_that_the_lists_came_from(tmp_path, shared_data, user_defined):
-    """Of one that is made here and of a published one that was made as Llama's, written as a converter writes them."""
+    """Of one that is made here and of a published one that was made as Llama's."""
     folder = train_sentencepiece(tmp_path, like_llama=True) if user_defined else shared_data / "stories260K-hf"
     library = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    all_ids = range(library.vocab_size())
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([library.id_to_piece(i) for i in all_ids])
-    writer.add_token_scores([library.get_score(i) for i in all_ids])
-    writer.add_token_types([type_of(library, i, user_defined) for i in all_ids])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    tokenizer = load_tokenizer(tmp_path / "m.gguf")
+    tokenizer = load_tokenizer(convert(tmp_path / "m.gguf", library, user_defined))
     for text in [*TEXTS, *random_texts()]:
         assert tokenizer.encode(text) == [BOS, *library.encode(text)]
         assert tokenizer.decode(library.encode(text)) == library.decode(library.encode(text))
+
+
+def convert(path, library, user_defined=(), **more):
+    """A SentencePiece model written as a converter writes it."""
+    pieces = [
+        (library.id_to_piece(i), library.get_score(i), type_of(library, i, user_defined))
+        for i in range(library.vocab_size())
+    ]
+    return write_gguf_spm(path, pieces, **more)
 
 
 def random_texts():
@@ -104,6 +114,37 @@ def type_of(library, token_id, user_defined):
     return gguf.TokenType.USER_DEFINED if is_user_defined else gguf.TokenType.NORMAL
 
 
+FIRST_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}[INST] {{ message.content }} [/INST]"
+    "{% else %} {{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+THIRD_TEMPLATE = FIRST_TEMPLATE.replace(" [/INST]", "[/INST]")
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "template", "keys"),
+    [
+        ("v1", "tokenizer.model.v1", FIRST_TEMPLATE, {}),
+        ("v3", "mistral_instruct_tokenizer_240323.model.v3", THIRD_TEMPLATE, {"add_space_prefix": False}),
+    ],
+)
+def test_conversations_have_the_ids_of_mistrals_library(tmp_path, version, file, template, keys):
+    """The templates and keys are what converted files of the two versions have, as far as these messages need them."""
+    mistral = pytest.importorskip("mistral_common.tokens.tokenizers.mistral").MistralTokenizer
+    request = pytest.importorskip("mistral_common.protocol.instruct.request").ChatCompletionRequest
+    path = Path(importlib.util.find_spec("mistral_common").origin).parent / "data" / file
+    library = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    tokenizer = load_tokenizer(convert(tmp_path / "m.gguf", library, **keys))
+    tokenizer.chat_template = template
+    messages = [
+        {"role": "user", "content": "What is 2 + 2?"},
+        {"role": "assistant", "content": "It is 4."},
+        {"role": "user", "content": "Danke, und\nin Worten?"},
+    ]
+    expected = getattr(mistral, version)().encode_chat_completion(request(messages=messages)).tokens
+    assert tokenizer.encode_chat(messages).token_ids == expected
+
+
 @pytest.mark.parametrize(
     ("break_it", "words"),
     [
@@ -116,9 +157,8 @@ def type_of(library, token_id, user_defined):
     ],
     ids=["twice", "empty", "type", "no unknown", "two unknown", "a byte is missing"],
 )
-def test_a_wrong_vocabulary_is_named(tmp_path, monkeypatch, break_it, words):
-    monkeypatch.setattr("tests.vocabularies.SPM_PIECES", break_it(SPM_PIECES))
-    path = write_gguf_spm(tmp_path / "wrong.gguf")
+def test_a_wrong_vocabulary_is_named(tmp_path, break_it, words):
+    path = write_gguf_spm(tmp_path / "wrong.gguf", break_it(SPM_PIECES))
     with pytest.raises(ValueError, match=rf"wrong\.gguf.*{words}"):
         load_tokenizer(path)
 
