@@ -115,5 +115,5 @@ def _check_sizes(path: Path) -> None:
         )
     special = data.get("special_tokens") or []
     for i, token in enumerate(special if isinstance(special, list) else [special]):
-        if not isinstance(token, dict) or token.get("rank") != i or not isinstance(token.get("token_str"), str):
-            raise ValueError(f"{path}: special_tokens[{i}] is {token!r}; it must have rank {i} and a text token_str")
+        if not isinstance(token, dict) or token.get("rank") != i:
+            raise ValueError(f"{path}: special_tokens[{i}] is {token!r}; it must be a JSON object with rank {i}")

@@ -1,6 +1,8 @@
 """Mistral's own tokenizers through ``load_tokenizer``: text and conversations as mistral-common encodes them."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from jaxinfer.tokenizers import load_tokenizer
 from tests.mistral_files import FILES, mistral_folder, packaged_file, small_tekken, write_tekken
@@ -239,6 +241,49 @@ def test_a_bad_conversation_is_refused_in_the_librarys_words(tokenizers, message
 def test_bad_tools_are_refused(tokenizers, tools, words):
     with pytest.raises(ValueError, match=words):
         tokenizers["v3"].encode_chat(TALK, tools=tools)
+
+
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.just("{}"))
+KEYS = [
+    "role",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "id",
+    "name",
+    "function",
+    "arguments",
+    "type",
+    "text",
+    "prefix",
+]
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)),
+    max_leaves=8,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["system", "user", "assistant", "tool", "developer"])},
+    optional={"content": st.one_of(st.text(max_size=3), JSON), "tool_call_id": JSON, "name": JSON}
+    | {"tool_calls": st.one_of(st.just([PARIS]), st.lists(st.fixed_dictionaries({"function": JSON, "id": JSON})), JSON)}
+    | {"reasoning_content": JSON, "prefix": JSON},
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    version=st.sampled_from([*FILES]),
+    messages=st.lists(MESSAGES, max_size=4),
+    tools=st.one_of(st.none(), st.just(openai_tools([CLOCK])), st.lists(JSON, max_size=2)),
+    add_generation_prompt=st.booleans(),
+)
+def test_any_conversation_is_encoded_or_refused(tokenizers, version, messages, tools, add_generation_prompt):
+    """Half of what may come in is as OpenAI's API has it, half is not."""
+    try:
+        chat = tokenizers[version].encode_chat(messages, tools=tools, add_generation_prompt=add_generation_prompt)
+    except ValueError:
+        return
+    assert chat.token_ids.count(tokenizers[version].bos_token_id) == 1
 
 
 def test_the_first_version_has_no_tools(tokenizers):

@@ -10,6 +10,10 @@ from jaxinfer.tokenizers import load_tokenizer
 from tests.mistral_files import FILES, mistral_folder, packaged_file, small_tekken, write_tekken
 from tests.vocabularies import write_byte_level_json
 
+pytest.importorskip("mistral_common")
+
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
 USER = [{"role": "user", "content": "Hello"}]
 VERSIONED = [version for version in FILES if version != "tekken"]
 
@@ -122,7 +126,7 @@ def test_a_torn_tekken_is_named(tmp_path, part):
 HUGE = 10**18
 CONFIG = small_tekken()["config"]
 VOCAB = small_tekken()["vocab"]
-SPECIAL = [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(("<unk>", "<s>", "</s>"))]
+SPECIAL = [dict(token) for token in Tekkenizer.DEPRECATED_SPECIAL_TOKENS]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +150,12 @@ SPECIAL = [{"rank": i, "token_str": text, "is_control": True} for i, text in enu
         {"special_tokens": 3},
         {"special_tokens": [None]},
         {"special_tokens": SPECIAL[1:]},
-        {"special_tokens": [*SPECIAL[:2], {**SPECIAL[2], "rank": HUGE}]},
-        {"special_tokens": [*SPECIAL[:2], {**SPECIAL[2], "token_str": 3}]},
-        {"special_tokens": [*SPECIAL[:2], {**SPECIAL[1], "rank": 2}]},
-        {"special_tokens": [{**SPECIAL[0]}, {**SPECIAL[1], "token_str": "<S>"}, SPECIAL[2]]},
+        {"special_tokens": SPECIAL[::-1]},
+        {"special_tokens": [*SPECIAL, *SPECIAL]},
+        {"special_tokens": [*SPECIAL[:-1], {**SPECIAL[-1], "rank": HUGE}]},
+        {"special_tokens": [*SPECIAL[:-1], {**SPECIAL[-1], "token_str": 3}]},
+        {"special_tokens": [*SPECIAL[:-1], {**SPECIAL[-1], "token_str": "<s>"}]},
+        {"special_tokens": [SPECIAL[0], {**SPECIAL[1], "token_str": "<S>"}, *SPECIAL[2:]]},
         {"image": 3},
         {"audio": {}},
     ],
@@ -171,5 +177,5 @@ def test_what_is_no_tekken_is_named(tmp_path, text):
 
 def test_a_small_tekken_is_read_whole(tmp_path):
     """What the tests above break is not broken itself, with the special tokens in the file or without."""
-    for parts in ({}, {"special_tokens": None}):
+    for parts in ({}, {"special_tokens": None}, {"special_tokens": SPECIAL}):
         assert load_tokenizer(write_tekken(tmp_path, small_tekken() | parts)).encode_chat(USER).token_ids[0] == 1

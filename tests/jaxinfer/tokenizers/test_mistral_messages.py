@@ -94,6 +94,7 @@ ONE = {"role": "user", "content": "a"}
         ([{"content": "a"}], r"messages\[0\]\['role'\] is None"),
         ([ONE, {"role": "user"}], r"messages\[1\]\['content'\] is None"),
         ([{"role": "user", "content": [IMAGE]}], r"messages\[0\]\['content'\] is .*image_url"),
+        ([{"role": "user", "content": [{**IMAGE, "text": "a"}]}], r"messages\[0\]\['content'\] is .*image_url"),
         ([{"role": "user", "content": [{"type": "text", "text": 1}]}], r"messages\[0\]\['content'\]"),
         ([ONE, {"role": "assistant", "content": None, "tool_calls": []}], r"messages\[1\]\['content'\] is None"),
         ([ONE, {"role": "assistant", "tool_calls": "f()"}], r"messages\[1\]\['tool_calls'\] is 'f\(\)'"),
