@@ -14,12 +14,14 @@ import struct
 from collections.abc import Sequence
 
 import gguf
+import numpy as np
 import sentencepiece
 
 from jaxinfer.tokenizers.spm import SentencePieceTokenizer, sentencepiece_errors
 from jaxinfer.tokenizers.vocabulary_keys import VocabularyKeys
 
 _SPACE_SYMBOL = "\u2581"
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _BOS, _EOS = 1, 2
 """llama.cpp takes these ids where a file does not say (``llama_vocab::impl::load``)."""
 
@@ -42,9 +44,7 @@ def build_sentencepiece(keys: VocabularyKeys) -> SentencePieceTokenizer:
     tokens = keys.tokens()
     scores = keys.of_each_token("scores", float, len(tokens))
     types = keys.of_each_token("token_type", int, len(tokens))
-    for token_id, kind in enumerate(types):
-        if kind not in list(gguf.TokenType):
-            raise keys.error("token_type", f"has {kind} for token {token_id}; types are 1 to {len(gguf.TokenType)}")
+    _check(keys, scores, types)
     add_space = keys.optional("add_space_prefix", bool)
     bos, eos = keys.token_id("bos", len(tokens)), keys.token_id("eos", len(tokens))
     with sentencepiece_errors(keys.path):
@@ -57,6 +57,16 @@ def build_sentencepiece(keys: VocabularyKeys) -> SentencePieceTokenizer:
             chat_template=keys.chat_template(),
             space_after_control=True,
         )
+
+
+def _check(keys: VocabularyKeys, scores: Sequence[float], types: Sequence[int]) -> None:
+    """ValueError for what a SentencePiece model cannot hold."""
+    known = set(gguf.TokenType)
+    for token_id, (score, kind) in enumerate(zip(scores, types, strict=True)):
+        if not abs(score) <= _MAX_FLOAT32:
+            raise keys.error("scores", f"has {score} for token {token_id}; it must be a finite float32")
+        if kind not in known:
+            raise keys.error("token_type", f"has {kind} for token {token_id}; types are 1 to {len(known)}")
 
 
 def _spellings(tokens: Sequence[str], types: Sequence[int]) -> list[str]:

@@ -4,6 +4,7 @@ That it gives llama.cpp's ids is tested in ``test_gguf_vocab.py``.
 """
 
 import importlib.util
+import math
 from pathlib import Path
 
 import gguf
@@ -151,11 +152,13 @@ def test_conversations_have_the_ids_of_mistrals_library(tmp_path, version, file,
         (lambda pieces: [*pieces, ("he", 0.0, 1)], "tokens has 280 entries of which only 279 differ"),
         (lambda pieces: [*pieces, ("", 0.0, 1)], "SentencePiece"),
         (lambda pieces: [*pieces, ("new", 0.0, 9)], "token_type has 9 for token 279; types are 1 to 6"),
+        (lambda pieces: [*pieces, ("new", math.nan, 1)], "scores has nan for token 279; it must be a finite float32"),
+        (lambda pieces: [*pieces, ("new", -math.inf, 1)], "scores has -inf for token 279"),
         (lambda pieces: [piece for piece in pieces if piece[2] not in (2, 6)], "SentencePiece.*unk"),
         (lambda pieces: [*pieces, ("<unk2>", 0.0, 2)], "SentencePiece.*unk"),
         (lambda pieces: [*pieces[:5], *pieces[6:]], "SentencePiece.*256 byte"),
     ],
-    ids=["twice", "empty", "type", "no unknown", "two unknown", "a byte is missing"],
+    ids=["twice", "empty", "type", "nan", "inf", "no unknown", "two unknown", "a byte is missing"],
 )
 def test_a_wrong_vocabulary_is_named(tmp_path, break_it, words):
     path = write_gguf_spm(tmp_path / "wrong.gguf", break_it(SPM_PIECES))
@@ -179,3 +182,17 @@ def test_a_torn_file_is_an_error_wherever_it_tears(tmp_path):
         torn.write_bytes(whole[: len(whole) * twentieth // 20])
         with pytest.raises(ValueError, match=r"torn\.gguf"):
             load_tokenizer(torn)
+
+
+def test_scores_that_only_a_double_holds_are_named(tmp_path):
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "a"])
+    writer.add_token_types([gguf.TokenType.UNKNOWN, gguf.TokenType.NORMAL])
+    writer.add_key_value("tokenizer.ggml.scores", [0.0, 1e300], gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.FLOAT64)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(ValueError, match=r"m\.gguf: tokenizer\.ggml\.scores has 1e\+300 for token 1"):
+        load_tokenizer(path)
