@@ -175,15 +175,6 @@ def test_a_missing_list_is_named(tmp_path, key):
         load_tokenizer(path)
 
 
-def test_a_torn_file_is_an_error_wherever_it_tears(tmp_path):
-    whole = write_gguf_spm(tmp_path / "whole.gguf").read_bytes()
-    torn = tmp_path / "torn.gguf"
-    for twentieth in range(20):
-        torn.write_bytes(whole[: len(whole) * twentieth // 20])
-        with pytest.raises(ValueError, match=r"torn\.gguf"):
-            load_tokenizer(torn)
-
-
 def test_scores_that_only_a_double_holds_are_named(tmp_path):
     path = tmp_path / "m.gguf"
     writer = gguf.GGUFWriter(path, "llama")

@@ -3,11 +3,13 @@
 import gguf
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from jaxinfer.tokenizers import load_tokenizer
 from tests.reference import load_reference
-from tests.vocabularies import BYTE_LEVEL_TOKENS, smollm2_path, write_gguf
+from tests.vocabularies import BYTE_LEVEL_TOKENS, smollm2_path, write_gguf, write_gguf_spm
 
 SEPARATOR = "\n__ggml_vocab_test__\n"
 
@@ -125,11 +127,35 @@ def test_a_list_of_another_type_is_named(tmp_path):
         load_tokenizer(path)
 
 
-def test_a_torn_file_is_an_error_wherever_it_tears(tmp_path):
+KINDS = pytest.mark.parametrize("write", [write_gguf, write_gguf_spm], ids=["gpt2", "llama"])
+
+
+@KINDS
+def test_a_torn_file_is_an_error_wherever_it_tears(tmp_path, write):
     """Here in the file of a vocabulary alone; tests/jaxinfer/test_gguf_header.py tears one of a model."""
-    whole = write_gguf(tmp_path / "whole.gguf").read_bytes()
+    whole = write(tmp_path / "whole.gguf").read_bytes()
     torn = tmp_path / "torn.gguf"
     for twentieth in range(20):
         torn.write_bytes(whole[: len(whole) * twentieth // 20])
         with pytest.raises(ValueError, match=r"torn\.gguf"):
             load_tokenizer(torn)
+
+
+@KINDS
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_flipped_bytes_give_a_tokenizer_or_a_value_error(tmp_path, write, data):
+    """A tokenizer of such a file reads and writes text as any other."""
+    path = tmp_path / "m.gguf"
+    content = bytearray(write(path, bos_token_id=0, add_bos_token=True).read_bytes())
+    place = st.integers(0, len(content) - 1)
+    for at, value in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), min_size=1, max_size=4)):
+        content[at] = value
+    path.write_bytes(content)
+    try:
+        tokenizer = load_tokenizer(path)
+    except ValueError:
+        return
+    ids = tokenizer.encode("hello a   b<tool> z\n\U0001f389")
+    stream = tokenizer.text_stream()
+    assert "".join(map(stream.push, ids)) + stream.pending() == tokenizer.decode(ids)
