@@ -19,7 +19,12 @@ _OPTIONS = ("reasoning_effort",)
 
 
 class MistralChat:
-    """The form of one version of Mistral's tokenizers, read from its file."""
+    """The form of one version of Mistral's tokenizers, read from its file.
+
+    Attributes:
+        vocabulary: the library's reading of the file.
+        version: such as "v3".
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises ValueError, which names the file, where mistral-common cannot read it or does not know its version."""

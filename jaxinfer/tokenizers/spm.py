@@ -159,5 +159,5 @@ def sentencepiece_errors(path: Path) -> Iterator[None]:
     """Around the library's reading of ``path``: ValueError names the file."""
     try:
         yield
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, UnicodeDecodeError) as error:  # the last at a piece that is not UTF-8
         raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error

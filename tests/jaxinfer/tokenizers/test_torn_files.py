@@ -1,0 +1,70 @@
+"""Files that an interrupted copy left behind, and files of other bytes: each is named, and none is half a tokenizer."""
+
+import json
+
+import pytest
+
+from jaxinfer.tokenizers import load_tokenizer
+from tests.mistral_files import packaged_file, small_tekken
+from tests.vocabularies import train_sentencepiece, write_byte_level_json
+
+PLACES = 20
+
+
+@pytest.fixture(scope="module")
+def whole_files(tmp_path_factory):
+    """Content by name; of Mistral's, where mistral-common is installed."""
+    folder = train_sentencepiece(write_byte_level_json(tmp_path_factory.mktemp("whole"), bos_token="<s>"))
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+    return {name: (folder / name).read_bytes() for name in names} | {"tekken.json": json.dumps(small_tekken()).encode()}
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model", "tekken.json"])
+def test_a_torn_file_is_named(whole_files, tmp_path, name):
+    if name == "tekken.json":
+        pytest.importorskip("mistral_common")
+    for place in range(PLACES):
+        (tmp_path / name).write_bytes(whole_files[name][: len(whole_files[name]) * place // PLACES])
+        with pytest.raises(ValueError, match=f"{tmp_path / name}"):
+            load_tokenizer(tmp_path)
+    (tmp_path / name).write_bytes(whole_files[name])
+    load_tokenizer(tmp_path)
+
+
+def test_a_torn_file_beside_it_is_named(whole_files, tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes(whole_files["tokenizer.json"])
+    whole = whole_files["tokenizer_config.json"]
+    for place in range(len(whole)):
+        (tmp_path / "tokenizer_config.json").write_bytes(whole[:place])
+        with pytest.raises(ValueError, match=r"tokenizer_config\.json"):
+            load_tokenizer(tmp_path)
+
+
+def test_a_torn_file_of_mistrals_is_named(tmp_path):
+    whole = packaged_file("v3").read_bytes()
+    for place in range(PLACES):
+        (tmp_path / "tokenizer.model.v3").write_bytes(whole[: len(whole) * place // PLACES])
+        with pytest.raises(ValueError, match=r"tokenizer\.model\.v3"):
+            load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3"])
+def test_a_piece_that_is_not_utf8_names_the_file(whole_files, tmp_path, name):
+    """The library hands such a piece out; a control token's spelling is read when the file is."""
+    broken = whole_files["tokenizer.model"].replace(b"</s>", b"</s\xff", 1)
+    assert broken != whole_files["tokenizer.model"]
+    (tmp_path / name).write_bytes(broken)
+    with pytest.raises(ValueError, match=f"{tmp_path / name}"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model", "tokenizer.model.v3", "tekken.json"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00" * 4096, b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5_000, b"\xff\xfe{}"]
+)
+def test_a_file_of_other_bytes_is_named(tmp_path, name, content):
+    if name == "tekken.json":
+        pytest.importorskip("mistral_common")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{tmp_path / name}"):
+        load_tokenizer(tmp_path)
