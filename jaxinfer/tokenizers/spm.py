@@ -44,6 +44,7 @@ class SentencePieceTokenizer:
         Raises:
             RuntimeError: the library refuses the vocabulary without its space before a text, as it does where the
                 vocabulary brings texts to test itself by.
+            UnicodeDecodeError: a piece is not UTF-8.
         """
         self._processor = processor
         self._after_control = processor if space_after_control else _without_dummy_prefix(processor)
@@ -52,11 +53,8 @@ class SentencePieceTokenizer:
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
         self.chat_template = chat_template
-        self._control_ids = {
-            processor.id_to_piece(token_id): token_id
-            for token_id in range(self.vocab_size)
-            if processor.is_control(token_id)
-        }
+        pieces = map(processor.id_to_piece, range(self.vocab_size))  # all of them, so that a broken one is found now
+        self._control_ids = {piece: token_id for token_id, piece in enumerate(pieces) if processor.is_control(token_id)}
         self._control_pattern = re.compile("(" + "|".join(map(re.escape, self._control_ids)) + ")")
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:

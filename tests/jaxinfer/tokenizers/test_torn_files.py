@@ -49,11 +49,12 @@ def test_a_torn_file_of_mistrals_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3"])
-def test_a_piece_that_is_not_utf8_names_the_file(whole_files, tmp_path, name):
-    """The library hands such a piece out; a control token's spelling is read when the file is."""
-    broken = whole_files["tokenizer.model"].replace(b"</s>", b"</s\xff", 1)
-    assert broken != whole_files["tokenizer.model"]
-    (tmp_path / name).write_bytes(broken)
+@pytest.mark.parametrize(("piece", "broken"), [(b"</s>", b"</s\xff"), (b"hell", b"hel\xff")])
+def test_a_piece_that_is_not_utf8_names_the_file(whole_files, tmp_path, name, piece, broken):
+    """Found at once, and not when the model first samples it."""
+    whole = whole_files["tokenizer.model"]
+    assert piece in whole
+    (tmp_path / name).write_bytes(whole.replace(piece, broken, 1))
     with pytest.raises(ValueError, match=f"{tmp_path / name}"):
         load_tokenizer(tmp_path)
 
