@@ -34,13 +34,13 @@ class FakeLLM:
     """
 
     def __init__(self, *answers):
-        self.asked, self.params, self.open_streams = [], None, 0
+        self.asked, self.params, self.options, self.open_streams = [], None, None, 0
         self._answers = iter(answers)
 
     def stream(self, prompts, params):
         """As ``LLM.stream``, for one conversation."""
         [prompt] = prompts
-        assert prompt.keys() == {"messages"}
+        self.options = prompt.get("chat_template_kwargs")
         self.params = params
         self.asked.append([(message["role"], message["content"]) for message in prompt["messages"]])
         return self._say(next(self._answers))

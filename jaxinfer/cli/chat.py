@@ -12,11 +12,13 @@ from jaxinfer.cli.conversation import Conversation
 from jaxinfer.cli.ctrl_c import CtrlC
 from jaxinfer.cli.exits import PROMPT_FAILED, shown_warnings, usage_errors
 from jaxinfer.cli.load import load
+from jaxinfer.cli.prompts import parse_template_kwargs
 from jaxinfer.sampling_params import SamplingParams
 
 
 def chat(
     system: options.ChatSystem = None,
+    chat_template_kwargs: options.ChatTemplateKwargs = None,
     max_tokens: options.AnswerTokens = None,
     min_tokens: options.MinTokens = 0,
     temperature: options.Temperature = 1.0,
@@ -46,7 +48,8 @@ def chat(
     """
     with shown_warnings():
         with usage_errors():
-            read_line, conversation, ctrl_c = line_reader(), Conversation(system), CtrlC()
+            read_line, ctrl_c = line_reader(), CtrlC()
+            conversation = Conversation(system, parse_template_kwargs(chat_template_kwargs))
             params = SamplingParams(
                 temperature=temperature,
                 top_k=top_k,
@@ -95,4 +98,5 @@ def _check_model(model: str, conversation: Conversation) -> None:
     tokenizer = open_model(model).tokenizer
     if tokenizer is None or not tokenizer.can_chat:
         raise ValueError(f"model is {model!r}, which has no chat template; `jaxinfer generate` goes on from any text")
-    tokenizer.encode_chat(conversation.messages("Hello"))
+    first = conversation.prompt("Hello")
+    tokenizer.encode_chat(first["messages"], options=first.get("chat_template_kwargs"))

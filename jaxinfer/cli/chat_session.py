@@ -20,7 +20,7 @@ from jaxinfer.outputs import RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from jaxinfer.llm import LLM, ChatPrompt
+    from jaxinfer.llm import LLM
 
 HOW_TO_LEAVE = "Ctrl-D or /exit leaves"
 
@@ -87,9 +87,8 @@ class ChatSession:
 
     def _outputs(self, question: str) -> Iterator[RequestOutput]:
         """The answer as it grows, up to its end or Ctrl-C."""
-        prompt: ChatPrompt = {"messages": self._conversation.messages(question)}
-        # A list, so that a refusal is an output like any other.
-        stream = cast(Generator[RequestOutput, None, None], self._llm.stream([prompt], self._params))
+        prompts = [self._conversation.prompt(question)]  # a list, so that a refusal is an output like any other
+        stream = cast(Generator[RequestOutput, None, None], self._llm.stream(prompts, self._params))
         with closing(stream):
             while True:
                 try:

@@ -1,6 +1,11 @@
 """What was said in a conversation, as pairs of a question and its answer: templates want the roles to take turns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxinfer.llm import ChatPrompt
 
 
 @dataclass(frozen=True)
@@ -17,16 +22,20 @@ class Conversation:
 
     Attributes:
         system: None: there is no such message, and the model's template may put its own.
+        template_kwargs: more variables for the template, such as ``enable_thinking``.
         exchanges: those that the model is shown.
     """
 
     system: str | None = None
+    template_kwargs: Mapping[str, Any] | None = None
     exchanges: list[Exchange] = field(default_factory=list)
 
-    def messages(self, question: str) -> list[dict[str, str]]:
+    def prompt(self, question: str) -> "ChatPrompt":
         """The conversation with a new message of the user at its end, as ``LLM`` takes it."""
         messages = [] if self.system is None else [{"role": "system", "content": self.system}]
         for exchange in self.exchanges:
             messages.append({"role": "user", "content": exchange.question})
             messages.append({"role": "assistant", "content": exchange.answer})
-        return [*messages, {"role": "user", "content": question}]
+        messages.append({"role": "user", "content": question})
+        options: ChatPrompt = {"messages": messages}
+        return options if self.template_kwargs is None else {**options, "chat_template_kwargs": self.template_kwargs}

@@ -12,7 +12,7 @@ from jaxinfer.cli import options
 from jaxinfer.cli.exits import PROMPT_FAILED, print_error, shown_warnings, usage_errors
 from jaxinfer.cli.load import load
 from jaxinfer.cli.progress import ProgressBar
-from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
+from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts, parse_template_kwargs
 from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, print_speed, print_totals, shown_text
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.sampling_params import SamplingParams
@@ -29,6 +29,7 @@ def generate(
     prompts_file: options.PromptsFile = None,
     chat: options.Chat = False,
     system: options.System = None,
+    chat_template_kwargs: options.ChatTemplateKwargs = None,
     token_ids: options.TokenIds = False,
     max_tokens: options.MaxTokens = 128,
     min_tokens: options.MinTokens = 0,
@@ -63,7 +64,12 @@ def generate(
     with shown_warnings():
         with usage_errors():
             prompts = gather_prompts(prompt, prompts_file)
-            form = PromptForm(chat=chat, system=system, token_ids=token_ids)
+            form = PromptForm(
+                chat=chat,
+                system=system,
+                template_kwargs=parse_template_kwargs(chat_template_kwargs),
+                token_ids=token_ids,
+            )
             params = SamplingParams(
                 temperature=temperature,
                 top_k=top_k,

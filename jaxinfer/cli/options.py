@@ -32,6 +32,13 @@ System = Annotated[
 ChatSystem = Annotated[
     str | None, typer.Option("--system", help="The system message of the conversation.", rich_help_panel=_PROMPTS)
 ]
+ChatTemplateKwargs = Annotated[
+    str | None,
+    typer.Option(
+        help="More variables for the model's chat template, as a JSON object: '{\"enable_thinking\": false}'.",
+        rich_help_panel=_PROMPTS,
+    ),
+]
 TokenIds = Annotated[
     bool,
     typer.Option(

@@ -1,11 +1,14 @@
 """The prompts of one run: where each came from, for messages, and what the engine is given for it."""
 
+import json
 import reprlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from jaxinfer.cli.conversation import Conversation
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM, Prompt
@@ -33,6 +36,7 @@ class PromptForm:
     Attributes:
         chat: it is a user's message, for the model's chat template.
         system: the system message before it; with ``chat`` only.
+        template_kwargs: more variables for the template; with ``chat`` only.
         token_ids: it is a list of token ids.
 
     Raises:
@@ -41,6 +45,7 @@ class PromptForm:
 
     chat: bool
     system: str | None
+    template_kwargs: Mapping[str, Any] | None
     token_ids: bool
 
     def __post_init__(self) -> None:
@@ -48,6 +53,8 @@ class PromptForm:
             raise ValueError("--chat needs text and --token-ids gives ids; choose one")
         if self.system is not None and not self.chat:
             raise ValueError("--system goes with --chat")
+        if self.template_kwargs is not None and not self.chat:
+            raise ValueError("--chat-template-kwargs goes with --chat")
 
     def check_model(self, llm: "LLM") -> None:
         """Refuses a model that can take no prompt of this form.
@@ -69,9 +76,27 @@ class PromptForm:
         if self.token_ids:
             return {"prompt_token_ids": _parse_ids(text)}
         if self.chat:
-            system = [] if self.system is None else [{"role": "system", "content": self.system}]
-            return {"messages": [*system, {"role": "user", "content": text}]}
+            return Conversation(self.system, self.template_kwargs).prompt(text)
         return text
+
+
+def parse_template_kwargs(text: str | None) -> Mapping[str, Any] | None:
+    """The value of ``--chat-template-kwargs``; None where it was not given.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"--chat-template-kwargs is {reprlib.repr(text)}; it must be a JSON object: {error}"
+        ) from error
+    if not isinstance(value, dict):
+        raise ValueError(f"--chat-template-kwargs is {reprlib.repr(text)}; it must be a JSON object")
+    return value
 
 
 def gather_prompts(texts: Sequence[str] | None, file: str | None) -> list[UserPrompt]:

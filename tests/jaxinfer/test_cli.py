@@ -271,6 +271,9 @@ RANDOM = ["--load-format", "random"]
         (["--num-kv-pages", "0", *RANDOM], "num_kv_pages is 0"),
         (["--chat", "--token-ids"], "--token-ids"),
         (["--system", "Be brief."], "--system"),
+        (["--chat-template-kwargs", "{}"], "--chat-template-kwargs goes with --chat"),
+        (["--chat", "--chat-template-kwargs", "{a"], "'{a'"),
+        (["--chat", "--chat-template-kwargs", "[1]"], "'[1]'"),
         (["--prompts-file", "-"], "--prompts-file"),
         (["--prompts-file", ""], "--prompts-file"),
     ],
@@ -388,7 +391,7 @@ def test_prompts_are_read_from_stdin(monkeypatch):
 
 
 def test_token_ids_are_separated_by_commas_or_spaces():
-    form = PromptForm(chat=False, system=None, token_ids=True)
+    form = PromptForm(chat=False, system=None, template_kwargs=None, token_ids=True)
     assert form.engine_prompt("1, 22 333,4") == {"prompt_token_ids": [1, 22, 333, 4]}
 
 
@@ -396,7 +399,7 @@ def test_token_ids_are_separated_by_commas_or_spaces():
     "text", ["1 b", "1_0", "-1", "+1", "1.0", "0x1", "\u0663", "\uff11", "\u00b2", "7" * 5000, "7 x" * 5000]
 )
 def test_anything_but_decimal_digits_is_no_token_id_and_is_quoted_in_short(text):
-    form = PromptForm(chat=False, system=None, token_ids=True)
+    form = PromptForm(chat=False, system=None, template_kwargs=None, token_ids=True)
     with pytest.raises(ValueError, match="with --token-ids") as error:
         form.engine_prompt(text)
     assert repr(text)[:8] in str(error.value)
@@ -405,13 +408,15 @@ def test_anything_but_decimal_digits_is_no_token_id_and_is_quoted_in_short(text)
 
 def test_chat_puts_the_system_message_before_the_users():
     system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}
-    with_system = PromptForm(chat=True, system="Be brief.", token_ids=False)
+    with_system = PromptForm(chat=True, system="Be brief.", template_kwargs=None, token_ids=False)
     assert with_system.engine_prompt("Who?") == {"messages": [system, user]}
-    assert PromptForm(chat=True, system=None, token_ids=False).engine_prompt("Who?") == {"messages": [user]}
+    options = {"enable_thinking": False}
+    with_options = PromptForm(chat=True, system=None, template_kwargs=options, token_ids=False)
+    assert with_options.engine_prompt("Who?") == {"messages": [user], "chat_template_kwargs": options}
 
 
 def test_chat_with_a_model_without_a_template_is_refused():
-    form = PromptForm(chat=True, system=None, token_ids=False)
+    form = PromptForm(chat=True, system=None, template_kwargs=None, token_ids=False)
     for tokenizer in (None, SimpleNamespace(can_chat=False)):
         with pytest.raises(ValueError, match="no chat template"):
             form.check_model(SimpleNamespace(tokenizer=tokenizer))

@@ -52,6 +52,12 @@ def test_the_system_message_comes_first_and_can_be_changed_and_dropped(capsys):
     assert [asked[-1] for asked in llm.asked] == [("user", "1"), ("user", "2"), ("user", "3")]
 
 
+def test_the_template_gets_its_variables_with_every_message():
+    llm = FakeLLM(["a"], ["b"])
+    talk(llm, "1", "/reset", "2", conversation=Conversation(template_kwargs={"enable_thinking": False}))
+    assert llm.options == {"enable_thinking": False}
+
+
 @pytest.mark.parametrize(
     ("command", "left"),
     [("/undo", [Exchange("1", "a"), Exchange("2", "b")]), ("/forget", [Exchange("2", "b"), Exchange("3", "c")])],
@@ -59,14 +65,14 @@ def test_the_system_message_comes_first_and_can_be_changed_and_dropped(capsys):
 def test_the_newest_or_the_oldest_exchange_is_dropped(command, left, capsys):
     conversation = Conversation("Be brief.")
     assert talk(FakeLLM(["a"], ["b"], ["c"]), "1", "2", "3", command, conversation=conversation).num_failed == 0
-    assert conversation == Conversation("Be brief.", left)
+    assert conversation == Conversation("Be brief.", exchanges=left)
     assert capsys.readouterr().err.endswith("exchanges left: 2\n")
 
 
 def test_reset_leaves_the_system_message():
     conversation = Conversation("Be brief.")
     assert talk(FakeLLM(["a"], ["b"]), "1", "2", "/reset", conversation=conversation).num_failed == 0
-    assert conversation == Conversation("Be brief.", [])
+    assert conversation == Conversation("Be brief.")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +196,8 @@ def test_a_model_that_cannot_chat_is_refused_before_its_weights_are_read(tokeniz
 
 
 def test_so_is_a_system_message_that_its_template_refuses(monkeypatch):
-    def encode_chat(messages):
+    def encode_chat(messages, options):
+        assert options is None
         assert [message["role"] for message in messages] == ["system", "user"]
         raise ValueError("the chat template failed: no system message")
 
