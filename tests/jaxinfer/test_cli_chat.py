@@ -224,7 +224,7 @@ def test_a_bad_value_is_one_line_and_exit_code_2(arguments, named):
 
 @pytest.mark.parametrize(("last", "exit_code"), [("/undo", 0), ("/shout", 1)])
 def test_lines_of_a_pipe_are_answered_on_stdout(last, exit_code, monkeypatch):
-    tokenizer = SimpleNamespace(can_chat=True, encode_chat=lambda messages: None)
+    tokenizer = SimpleNamespace(can_chat=True, encode_chat=lambda messages, options: None)
     opens(monkeypatch, tokenizer)
     llm, found = FakeLLM(["It is", " Paris."], ["Rome."]), {}
 
