@@ -23,6 +23,7 @@ _UNCHECKED = (
     # These have no arrays, and tests call them millions of times, each call twenty times as slow if it is wrapped.
     *(f"jaxinfer.{name}" for name in ("admission", "batch", "kv_pages", "page_allocator", "page_hashes", "request")),
     "jaxinfer.scheduler",
+    "jaxinfer.gguf_header",
 )
 """Modules in which nothing is checked."""
 

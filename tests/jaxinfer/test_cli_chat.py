@@ -183,8 +183,9 @@ def opens(monkeypatch, tokenizer):
     def build(*arguments, **settings):
         raise AssertionError("the weights were wanted")
 
-    monkeypatch.setattr("jaxinfer.loading.open_model", lambda model: SimpleNamespace(tokenizer=tokenizer))
+    # This one first: it imports jaxinfer.llm, which takes the real `open_model` for itself.
     monkeypatch.setattr("jaxinfer.llm.build_engine", build)
+    monkeypatch.setattr("jaxinfer.loading.open_model", lambda model: SimpleNamespace(tokenizer=tokenizer))
 
 
 @pytest.mark.parametrize("tokenizer", [None, SimpleNamespace(can_chat=False)])
