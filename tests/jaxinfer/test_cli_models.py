@@ -1,6 +1,7 @@
 """``jaxinfer models``, and what ``jaxinfer info`` says in words where the numbers would be many."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -31,6 +32,11 @@ def test_models_says_what_each_takes():
     assert lines["ministral-8b"] == ministral
     assert lines["llama-2-7b"] == "llama-2-7b 6,738,415,616 32 32 / 32 128 none 4,096 12.55 524,288"
     assert "4096 in every layer" in lines["mistral-7b-v0.1"]
+
+
+def test_the_page_on_models_shows_the_list():
+    page = Path(__file__).parents[2] / "docs" / "models.md"
+    assert f"$ jaxinfer models\n{run('models')}```" in page.read_text(encoding="utf-8")
 
 
 def test_models_as_json_is_what_info_gives_for_each():
