@@ -22,15 +22,16 @@ def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
             or its arguments are no JSON object.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
-        raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
+        allowed = "a list of at least one dict with 'role' and 'content'"
+        raise ValueError(f"messages is {reprlib.repr(messages)}; it must be {allowed}")
     return [_template_message(f"messages[{i}]", message) for i, message in enumerate(messages)]
 
 
 def _template_message(place: str, message: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise ValueError(f"{place} is {message!r}; it must be a dict with 'role' and 'content'")
+        raise ValueError(f"{place} is {reprlib.repr(message)}; it must be a dict with 'role' and 'content'")
     if not isinstance(message.get("role"), str):
-        raise ValueError(f"{place}['role'] is {message.get('role')!r}; it must be text")
+        raise ValueError(f"{place}['role'] is {reprlib.repr(message.get('role'))}; it must be text")
     given = {key: value for key, value in message.items() if value is not None}
     calls = given.pop("tool_calls", None)
     if "content" in given or not calls:
@@ -43,7 +44,7 @@ def _template_message(place: str, message: Mapping[str, Any]) -> dict[str, Any]:
 def _as_text(place: str, content: Any) -> str:
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [None]
+    parts = content if isinstance(content, list | tuple) else [None]
     texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
     if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{place} is {reprlib.repr(content)}; it must be text, or a list of parts that are text")
@@ -67,11 +68,13 @@ def _template_call(place: str, call: Any) -> dict[str, Any]:
 def _as_object(place: str, arguments: Any) -> Mapping[str, Any]:
     """Arguments as a dict; none at all, or empty text, where a function takes none."""
     value = arguments
-    if isinstance(arguments, str):
-        try:
+    try:
+        if isinstance(arguments, str):
             value = json.loads(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{place} is {reprlib.repr(arguments)}; it is no JSON: {error}") from error
+        if isinstance(value, Mapping):
+            json.dumps(dict(value), allow_nan=False)  # Python reads NaN, and 1e999, which are no numbers of JSON's
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{place} is {reprlib.repr(arguments)}; it is no JSON: {error}") from error
     if value is None:
         return {}
     if not isinstance(value, Mapping):

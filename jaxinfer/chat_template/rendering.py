@@ -1,6 +1,9 @@
 """From messages and a tokenizer's template to the text; every way in which a template fails ends here as ValueError."""
 
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, MappingProxyType
 from typing import Any, Protocol
@@ -44,57 +47,80 @@ def render_chat(
             handed to the template as they are.
         add_generation_prompt: end with what opens the assistant's turn.
         tools: JSON schemas of functions, for templates that know tools.
-        options: more variables for the template, such as ``enable_thinking``.
+        options: more variables for the template, such as ``enable_thinking``; none that it does not read.
 
     Raises:
-        ValueError: the model has no template, or one without tools and tools are given; messages or options are not as
-            above; the template has a syntax error, refuses the messages (its own words are in the message), uses what
-            is not allowed, or goes past the bounds.
+        ValueError: the model has no template, or tools are given and it does not read them; messages or options are
+            not as above; the template has a syntax error, refuses the messages (its own words are in the message),
+            uses what is not allowed, or goes past the bounds.
     """
     if tokenizer.chat_template is None:
         raise ValueError("this model has no chat template; give it a prompt as text instead of messages")
     given = template_messages(messages)
-    if tools is not None and "tools" not in tokenizer.chat_template:
+    variables = {
+        "messages": given,
+        "tools": tools,
+        "documents": None,
+        "add_generation_prompt": add_generation_prompt,
+        "bos_token": _spelling(tokenizer, tokenizer.bos_token_id),
+        "eos_token": _spelling(tokenizer, tokenizer.eos_token_id),
+    }
+    with _template_faults():
+        program = _compiled(tokenizer.chat_template)
+    if tools is not None and "tools" not in program.reads:
         raise ValueError("this model's chat template has no place for tools, so the model would not know of them")
-    try:
+    _check_options(options, program.reads - variables.keys())
+    with _template_faults():
         environment = Sandbox()
-        template = jinja2.Template.from_code(environment, _compiled(tokenizer.chat_template), environment.globals)
-        variables = {
-            "messages": given,
-            "tools": tools,
-            "documents": None,
-            "add_generation_prompt": add_generation_prompt,
-            "bos_token": _spelling(tokenizer, tokenizer.bos_token_id),
-            "eos_token": _spelling(tokenizer, tokenizer.eos_token_id),
-        }
         environment.budget.give([given, tools, dict(options)])
-        pieces = template.generate(**_with_options(variables, options))
-        return environment.concat(pieces)
+        template = jinja2.Template.from_code(environment, program.code, environment.globals)
+        return environment.concat(template.generate(**variables, **options))
+
+
+@contextmanager
+def _template_faults() -> Iterator[None]:
+    """What goes wrong in here is the template's fault, and told as such."""
+    try:
+        yield
     except jinja2.TemplateAssertionError as error:
         line, what = error.lineno, error.message
         raise ValueError(f"the chat template uses something that is not allowed in line {line}: {what}") from error
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(f"the chat template has a syntax error in line {error.lineno}: {error.message}") from error
-    except Exception as error:  # whatever Python raises inside the template is the template's fault
+    except Exception as error:  # whatever Python raises inside the template
         raise ValueError(f"the chat template failed: {str(error) or type(error).__name__}") from error
 
 
-def _with_options(variables: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
+    """A name that the template does not read is refused: it would change nothing, and be taken for what it is not."""
     for name in options:
-        if not isinstance(name, str) or not name.isidentifier() or name in variables:
-            raise ValueError(
-                f"an option is named {name!r}; it must be a name of the template's own, none of {', '.join(variables)}"
-            )
-    return {**variables, **options}
+        if name not in known:
+            allowed = f"one of {', '.join(sorted(known))}" if known else "none, for the template reads no others"
+            raise ValueError(f"an option of the chat template is named {reprlib.repr(name)}; it must be {allowed}")
 
 
 def _spelling(tokenizer: TemplateTokenizer, token_id: int | None) -> str:
     return "" if token_id is None else tokenizer.token_text(token_id)
 
 
+@dataclass(frozen=True)
+class _Program:
+    """A template as Python code; it holds no state, so every rendering can run it in an environment of its own.
+
+    Attributes:
+        code: what runs.
+        reads: the variables that it takes from outside, some of which it may set itself where they are not given.
+    """
+
+    code: CodeType
+    reads: frozenset[str]
+
+
 @lru_cache(maxsize=16)
-def _compiled(source: str) -> CodeType:
-    """The template as Python code; it holds no state, so every rendering can run it in an environment of its own."""
+def _compiled(source: str) -> _Program:
     if len(source) > _MAX_SOURCE:
         raise jinja2.TemplateError(f"its source has {len(source)} characters; at most {_MAX_SOURCE} are read")
-    return Sandbox().compile(source)
+    environment = Sandbox()
+    parsed = environment.parse(source)
+    reads = environment.outer_names(parsed)  # first: compiling changes what was parsed
+    return _Program(environment.compile(parsed), reads)

@@ -7,9 +7,10 @@ into calls of its own methods. Nothing is evaluated while compiling, where no bu
 from collections.abc import Iterable
 from typing import Any
 
-from jinja2 import nodes, pass_context
+from jinja2 import Environment, nodes, pass_context
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, LoopControlExtension
+from jinja2.meta import TrackingCodeGenerator
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -82,6 +83,14 @@ class _BoundedCode(CodeGenerator):
         self.fail("'autoescape' is for HTML, which no model was trained on", node.lineno)
 
 
+class _OuterNames(TrackingCodeGenerator):
+    """Notes the names that a template takes from outside. As in the code itself, no constant is evaluated."""
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self.optimizer = None
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """For one rendering.
 
@@ -103,6 +112,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.budget = Budget()
         self.filters = allowed_filters(self, self.budget) | {_COUNTED: self.budget.rounds}
         self.globals = allowed_globals()
+
+    def outer_names(self, template: nodes.Template) -> frozenset[str]:
+        """The variables that ``template`` reads without having set them in every case; no globals."""
+        names = _OuterNames(self)
+        names.visit(template)
+        return frozenset(names.undeclared_identifiers)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if not super().is_safe_attribute(obj, attr, value):

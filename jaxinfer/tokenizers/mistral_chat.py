@@ -4,6 +4,7 @@ So text that spells a control token, such as ``[INST]``, stays text: no message 
 """
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ class MistralChat:
         """
         for name in options or {}:
             if name not in _OPTIONS:
+                known = ", ".join(_OPTIONS)
                 raise ValueError(
-                    f"{name!r} is no option of Mistral's form of a conversation; known: {', '.join(_OPTIONS)}"
+                    f"{reprlib.repr(name)} is no option of Mistral's form of a conversation; known: {known}"
                 )
         if tools and self.version == "v1":
             raise ValueError("this model's form of a conversation, Mistral's v1, has no tools; leave them out")

@@ -11,6 +11,7 @@
 
 import hashlib
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,8 @@ def prepared_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
             call is not as OpenAI's API has it, or a result has no id and no call waits; the message names the place.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
-        raise ValueError(f"messages is {messages!r}; it must be a list of at least one dict with 'role' and 'content'")
+        allowed = "a list of at least one dict with 'role' and 'content'"
+        raise ValueError(f"messages is {reprlib.repr(messages)}; it must be {allowed}")
     prepared: list[dict[str, Any]] = []
     waiting: list[_Call] = []
     for i, message in enumerate(messages):
@@ -54,26 +56,26 @@ def prepared_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
 
 def _checked_copy(i: int, message: object) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise ValueError(f"messages[{i}] is {message!r}; it must be a dict with 'role' and 'content'")
+        raise ValueError(f"messages[{i}] is {reprlib.repr(message)}; it must be a dict with 'role' and 'content'")
     if not isinstance(message.get("role"), str):
-        raise ValueError(f"messages[{i}]['role'] is {message.get('role')!r}; it must be text")
+        raise ValueError(f"messages[{i}]['role'] is {reprlib.repr(message.get('role'))}; it must be text")
     content = message.get("content")
     may_lack = bool(message.get("tool_calls"))
     if not (isinstance(content, str) or _is_text_parts(content) or (content is None and may_lack)):
-        raise ValueError(f"messages[{i}]['content'] is {content!r}; it must be text")
-    return dict(message)
+        raise ValueError(f"messages[{i}]['content'] is {reprlib.repr(content)}; it must be text")
+    return {**message, "content": list(content)} if isinstance(content, tuple) else dict(message)
 
 
 def _is_text_parts(content: object) -> bool:
-    return isinstance(content, list) and all(
+    return isinstance(content, list | tuple) and all(
         isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
         for part in content
     )
 
 
 def _calls_with_ids(i: int, calls: object) -> tuple[list[dict[str, Any]], list[_Call]]:
-    if not isinstance(calls, list):
-        raise ValueError(f"messages[{i}]['tool_calls'] is {calls!r}; it must be a list")
+    if not isinstance(calls, list | tuple):
+        raise ValueError(f"messages[{i}]['tool_calls'] is {reprlib.repr(calls)}; it must be a list")
     copies, waiting = [], []
     for j, call in enumerate(calls):
         place = f"messages[{i}]['tool_calls'][{j}]"
@@ -88,10 +90,12 @@ def _calls_with_ids(i: int, calls: object) -> tuple[list[dict[str, Any]], list[_
 def _checked_function(place: str, call: object) -> Mapping[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise ValueError(f"{place} is {call!r}; it must be a dict with a 'function' that has a 'name'")
+        raise ValueError(f"{place} is {reprlib.repr(call)}; it must be a dict with a 'function' that has a 'name'")
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str | dict):
-        raise ValueError(f"{place}['function']['arguments'] is {arguments!r}; it must be JSON as text, or a dict")
+        raise ValueError(
+            f"{place}['function']['arguments'] is {reprlib.repr(arguments)}; it must be JSON as text, or a dict"
+        )
     return function
 
 
@@ -112,7 +116,7 @@ def _give_id_and_name(i: int, result: dict[str, Any], waiting: list[_Call]) -> N
 
 def _id_or_none(place: str, given: object) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise ValueError(f"{place} is {given!r}; it must be text")
+        raise ValueError(f"{place} is {reprlib.repr(given)}; it must be text")
     return given or None
 
 

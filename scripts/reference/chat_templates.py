@@ -138,7 +138,8 @@ def _rendered(name: str, source: str, case: Case) -> dict[str, Any]:
         "conversation": case.conversation,
         "tools": case.tools,
         "add_generation_prompt": case.add_generation_prompt,
-        "options": DATE | case.options,
+        # transformers takes any name in silence.
+        "options": {option: value for option, value in (DATE | case.options).items() if option in source},
     }
     try:
         text = tokenizer.apply_chat_template(

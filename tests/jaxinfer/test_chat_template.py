@@ -10,6 +10,7 @@ import pytest
 
 from jaxinfer.chat_template import budget, render_chat, rendering
 from jaxinfer.tokenizers import load_tokenizer
+from jaxinfer.tokenizers.mistral_messages import prepared_messages
 from tests.reference import FIXTURES
 from tests.vocabularies import smollm2_path, write_byte_level_json
 
@@ -30,6 +31,9 @@ class Vocabulary:
 
 def calling(tool_calls) -> list[dict]:
     return [{"role": "assistant", "content": None, "tool_calls": tool_calls}]
+
+
+LONG = "x" * 10_000
 
 
 def render(template: str, messages=HI, **options) -> str:
@@ -142,12 +146,68 @@ def test_arguments_of_calls_are_objects_for_a_template(arguments, text):
 def test_parts_of_text_are_text_for_a_template():
     """As clients of OpenAI's API send them; written out by a template they would be Python's list."""
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert render("{{ messages[0].content }}", [{"role": "user", "content": parts}]) == "a\nb"
+    for kind in (list, tuple):
+        assert render("{{ messages[0].content }}", [{"role": "user", "content": kind(parts)}]) == "a\nb"
 
 
-def test_tools_that_a_template_does_not_show_are_refused():
-    with pytest.raises(ValueError, match="no place for tools"):
-        render("{{ messages[0].content }}", tools=[{"type": "function", "function": {"name": "f"}}])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0].content }}",
+        "{# tools #}",
+        "{{ builtin_tools }}",
+        "tools",
+        "{{ 'tools' }}",
+        "{{ messages.tools }}",
+        "{% set tools = [] %}{{ tools }}",
+        "{% for tools in messages %}{{ tools }}{% endfor %}",
+        "{% macro m(tools) %}{{ tools }}{% endmacro %}{{ m([]) }}",
+    ],
+)
+def test_tools_that_a_template_does_not_show_are_refused(template):
+    with pytest.raises(ValueError) as caught:
+        render(template, tools=[{"type": "function", "function": {"name": "f"}}])
+    words = "this model's chat template has no place for tools, so the model would not know of them"
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if tools is defined and tools %}{{ tools[0].function.name }}{% endif %}",
+        "{% if not tools is defined %}{% set tools = none %}{% endif %}{{ tools[0].function.name }}",
+        "{% macro m() %}{{ tools[0].function.name }}{% endmacro %}{{ m() }}",
+        "{% generation %}{{ tools[0].function.name }}{% endgeneration %}",
+        "{% for m in messages %}{% for t in tools %}{{ t.function.name }}{% endfor %}{% endfor %}",
+    ],
+)
+def test_tools_are_seen_wherever_a_template_reads_them(template):
+    assert render(template, tools=[{"type": "function", "function": {"name": "f"}}]) == "f"
+
+
+@pytest.mark.parametrize(
+    ("template", "options", "words"),
+    [
+        ("{{ a }}{{ mood }}", {"enable_thinkin": False}, "'enable_thinkin'; it must be one of a, mood"),
+        ("{# mood #}{{ messages[0].mood }}", {"mood": 1}, "'mood'; it must be none, for the template reads no others"),
+        ("{{ a }}{{ messages }}", {"messages": []}, "'messages'; it must be one of a"),
+        ("{{ a }}{{ bos_token }}", {"bos_token": ""}, "'bos_token'; it must be one of a"),
+        ("{{ a }}{{ range(3) }}", {"range": 1}, "'range'; it must be one of a"),
+        ("{{ a }}", {5: 1}, "5; it must be one of a"),
+        ("{{ a }}", {"x" * 1000: 1}, f"'{'x' * 12}...{'x' * 13}'; it must be one of a"),
+    ],
+)
+def test_an_option_that_a_template_does_not_read_is_refused(template, options, words):
+    """It is the caller's mistake, and not told as the template's."""
+    with pytest.raises(ValueError) as caught:
+        render(template, options=options)
+    assert str(caught.value) == f"an option of the chat template is named {words}"
+
+
+def test_an_option_may_be_one_that_the_template_sets_where_it_is_missing():
+    template = "{% if mood is not defined %}{% set mood = 'calm' %}{% endif %}{{ mood }}"
+    assert render(template) == "calm"
+    assert render(template, options={"mood": "loud"}) == "loud"
 
 
 def test_a_model_without_bos_spells_none():
@@ -377,12 +437,36 @@ def test_quick_steps_may_be_many():
         (calling([{"function": {"name": "f", "arguments": "[1]"}}]), "is '[1]'; it must be a JSON object"),
         (calling([{"function": {"name": "f", "arguments": 5}}]), "is 5; it must be a JSON object"),
         (calling([{"function": {"name": "f", "arguments": "[" * 100_000}}]), "no JSON"),
+        (calling([{"function": {"name": "f", "arguments": '{"a": NaN}'}}]), "no JSON"),
+        (calling([{"function": {"name": "f", "arguments": '{"a": [1e999]}'}}]), "no JSON"),
+        (calling([{"function": {"name": "f", "arguments": {"a": float("inf")}}}]), "no JSON"),
+        (calling([{"function": {"name": "f", "arguments": {"a": b"x"}}}]), "no JSON"),
     ],
 )
 def test_bad_messages_are_named(messages, word):
     with pytest.raises(ValueError) as caught:
         render("x", messages)
     assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("check", [render_chat, lambda _, messages: prepared_messages(messages)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        LONG,
+        [LONG],
+        [{"role": LONG.encode(), "content": "hi"}],
+        [{"role": "user", "content": LONG.encode()}],
+        [{"role": "user", "content": [LONG]}],
+        calling(LONG),
+        calling([LONG]),
+        calling([{"function": {"name": "f", "arguments": LONG.encode()}}]),
+    ],
+)
+def test_what_is_wrong_is_quoted_in_short(check, wrong):
+    with pytest.raises(ValueError) as caught:
+        check(Vocabulary("x"), wrong)
+    assert len(str(caught.value)) < 250
 
 
 def test_no_template_is_said():
