@@ -36,12 +36,14 @@ class Checkpoint:
         layout: how the files are arranged.
         config: the shape of the model.
         eos_token_ids: the tokens that end a text; empty where the checkpoint leaves it to the tokenizer.
+        eos_spellings: of control tokens that end a text too where the tokenizer has them.
     """
 
     path: Path
     layout: Layout
     config: ModelConfig
     eos_token_ids: tuple[int, ...]
+    eos_spellings: tuple[str, ...]
     _loader: WeightLoader = field(repr=False)
 
     def weights(self, dtype: np.dtype | type) -> Iterator[tuple[str, np.ndarray]]:
@@ -114,6 +116,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         layout=layout,
         config=description.config,
         eos_token_ids=description.eos_token_ids,
+        eos_spellings=description.eos_spellings,
         _loader=WeightLoader(table, description.config, source),
     )
 

@@ -6,12 +6,15 @@ is taken as what it says it is or refused with its file, key and value, and null
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from reprlib import Repr
 
 MAX_LAYERS = 4096
 """More layers than any model has. A config that claims billions must not make a list of that length."""
+
+MAX_CONTEXT = 2**31 - 1
+"""Positions are int32 on the device. A larger one would not fit the arithmetic of scaled angles either."""
 
 _QUOTE = Repr(maxstring=100, maxother=100)
 """A wrong value may be of any size, and its error is to be one line."""
@@ -82,12 +85,32 @@ class Fields:
         named = {f"{key}[{i}]": value for i, value in enumerate(values)}
         return Fields(self.path, named), list(named)
 
+    def rest(self, known: Collection[str]) -> list[str]:
+        """The keys that have a value, without those of ``known``."""
+        return [key for key, value in self._values.items() if value is not None and key not in known]
+
     def num_layers(self, key: str) -> int:
         """A count of layers, at most ``MAX_LAYERS``."""
         value = self.integer(key)
         if not 1 <= value <= MAX_LAYERS:
             raise self.error(key, f"between 1 and {MAX_LAYERS}")
         return value
+
+    def context(self, key: str) -> int:
+        """A length of the context in tokens, at most ``MAX_CONTEXT``."""
+        value = self.integer(key)
+        if not 1 <= value <= MAX_CONTEXT:
+            raise self.error(key, f"between 1 and {MAX_CONTEXT}")
+        return value
+
+    def head_dim(self, key: str, hidden_key: str, num_heads: int) -> int:
+        """The length of a head under ``key``; where it is absent, the hidden size under ``hidden_key`` by heads."""
+        if self.given(key) is not None:
+            return self.integer(key)
+        hidden = self.integer(hidden_key)
+        if num_heads < 1 or hidden % num_heads:
+            raise self.error(key, f"given, since {hidden_key} {hidden} is no multiple of {num_heads} heads")
+        return hidden // num_heads
 
     def window(self, key: str) -> int | None:
         """A sliding window in tokens; null, 0 and negative numbers mean that there is none."""

@@ -1,7 +1,6 @@
 """What a checkpoint says about its model beside the weights."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from checkpoints.config_fields import Fields
 from jaxinfer.config import ModelConfig
@@ -14,18 +13,12 @@ class Description:
     Attributes:
         config: the shape of the model.
         eos_token_ids: the tokens that end a text; empty where the checkpoint leaves it to the tokenizer.
+        eos_spellings: of control tokens that end a text too where the tokenizer has them.
     """
 
     config: ModelConfig
     eos_token_ids: tuple[int, ...] = ()
-
-
-def model_config(fields: Fields, **values: Any) -> ModelConfig:
-    """``ModelConfig(**values)``, its errors with the name of the file that the values came from."""
-    try:
-        return ModelConfig(**values)
-    except ValueError as error:
-        raise ValueError(f"{fields.path}: {error}") from error
+    eos_spellings: tuple[str, ...] = ()
 
 
 def token_id(fields: Fields, key: str, vocab_size: int) -> int | None:

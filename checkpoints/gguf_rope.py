@@ -13,7 +13,6 @@ from jaxinfer.config import RopeScaling
 
 _DIVISORS = "rope_freqs.weight"
 _DEFAULT_THETA = 10_000.0
-_MAX_CONTEXT = 2**31 - 1
 _KINDS = ("none", "linear", "yarn")
 
 
@@ -28,9 +27,7 @@ def read_rope(source: GGUFSource, arch: str, head_dim: int) -> Rope:
     """
     fields = Fields(source.path, source.metadata)
     theta = fields.number(f"{arch}.rope.freq_base", default=_DEFAULT_THETA)
-    context = fields.integer(f"{arch}.context_length")
-    if not 1 <= context <= _MAX_CONTEXT:
-        raise fields.error(f"{arch}.context_length", f"between 1 and {_MAX_CONTEXT}")
+    context = fields.context(f"{arch}.context_length")
     kind = fields.text(f"{arch}.rope.scaling.type", default="linear")
     if kind not in _KINDS:
         raise fields.error(f"{arch}.rope.scaling.type", f"{', '.join(_KINDS)}: no other scaling is supported")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from checkpoints.config_fields import Fields, read_json
-from checkpoints.description import Description, model_config, token_ids
+from checkpoints.description import Description, token_ids
 from checkpoints.huggingface_rope import read_rope
 from jaxinfer.config import ModelConfig
 
@@ -23,7 +23,7 @@ class _Family:
         architecture: the class of the language model in ``architectures``.
         num_kv_heads: what a missing ``num_key_value_heads`` means; None: as many as query heads.
         head_dim: what a missing ``head_dim`` means; None: hidden / heads.
-        has_window: whether ``sliding_window``, ``use_sliding_window`` and ``layer_types`` are read at all.
+        has_window: whether ``sliding_window`` and ``use_sliding_window`` are read at all.
         uses_window: what a missing ``use_sliding_window`` means.
         window: what a missing ``sliding_window`` means (null means none).
         first_windowed: what a missing ``max_window_layers`` means, the first layer that has the window where no
@@ -103,8 +103,8 @@ def _model_config(fields: Fields, family: _Family) -> ModelConfig:
     num_layers, num_heads = fields.num_layers("num_hidden_layers"), fields.integer("num_attention_heads")
     head_dim = _head_dim(fields, family, num_heads)
     rope = read_rope(fields, head_dim)
-    return model_config(
-        fields,
+    return fields.valid(
+        ModelConfig,
         vocab_size=fields.integer("vocab_size"),
         hidden_size=fields.integer("hidden_size"),
         intermediate_size=fields.integer("intermediate_size"),
@@ -134,12 +134,7 @@ def _head_dim(fields: Fields, family: _Family, num_heads: int) -> int:
     """Null means hidden / heads in every family; a missing key means the family's default."""
     if "head_dim" not in fields and family.head_dim is not None:
         return family.head_dim
-    if fields.given("head_dim") is not None:
-        return fields.integer("head_dim")
-    hidden = fields.integer("hidden_size")
-    if num_heads < 1 or hidden % num_heads:
-        raise fields.error("head_dim", f"given, since hidden_size {hidden} is no multiple of {num_heads} heads")
-    return hidden // num_heads
+    return fields.head_dim("head_dim", "hidden_size", num_heads)
 
 
 def _windows(fields: Fields, family: _Family, num_layers: int) -> tuple[int | None, ...]:
@@ -148,19 +143,17 @@ def _windows(fields: Fields, family: _Family, num_layers: int) -> tuple[int | No
     ``MistralConfig`` does not define ``layer_types``; transformers' ``AutoConfig`` reads a Mistral that has them as a
     Ministral, which is what is done here.
     """
-    if not family.has_window:
-        fields.refuse({"layer_types": "attention of several kinds"})
-        return (None,) * num_layers
-    window = _window(fields, family)
+    window = _window(fields, family) if family.has_window else None
     if fields.given("layer_types") is None:
         first = 0 if family.first_windowed is None else _first_windowed(fields, family.first_windowed)
         return tuple(window if layer >= first else None for layer in range(num_layers))
     types, keys = fields.entries("layer_types")
     if len(keys) != num_layers:
         raise fields.error("layer_types", f"a list of {num_layers} entries, one for each layer, not of {len(keys)}")
+    known = (_FULL, _SLIDING) if family.has_window else (_FULL,)
     for key in keys:
-        if types.text(key) not in (_FULL, _SLIDING):
-            raise types.error(key, f"{_FULL} or {_SLIDING}")
+        if types.text(key) not in known:
+            raise types.error(key, f"{' or '.join(known)} in a {family.architecture}")
     return tuple(window if types.text(key) == _SLIDING else None for key in keys)
 
 

@@ -6,6 +6,7 @@ where they contradict each other the file is refused.
 """
 
 import re
+import reprlib
 from collections.abc import Callable
 
 from checkpoints import rope_scaling
@@ -19,8 +20,8 @@ _FIRST_WITH_THETA = (4, 33)
 
 _THETA_BEFORE = 10_000.0
 
-_MAX_CONTEXT = 2**31 - 1
-"""Positions are int32 on the device. A larger one would not fit the arithmetic here either."""
+_UNSCALED = ("rope_theta", "partial_rotary_factor")
+"""Keys of a section that say nothing of a scaling."""
 
 _NESTED = dict.fromkeys(("full_attention", "sliding_attention"), "having other rotary angles in some layers")
 """Keys under which version 5 of transformers keeps the angles of one kind of layers."""
@@ -39,13 +40,11 @@ def read_rope(fields: Fields, head_dim: int) -> Rope:
         if place.number("partial_rotary_factor", default=1.0) != 1.0:
             raise place.error("partial_rotary_factor", "1: turning a part of the head is not supported")
     theta = _theta(fields, sections)
-    context = fields.integer("max_position_embeddings")
-    if not 1 <= context <= _MAX_CONTEXT:
-        raise fields.error("max_position_embeddings", f"between 1 and {_MAX_CONTEXT}")
+    context = fields.context("max_position_embeddings")
     scaled = [section for section in sections if _kind(section) != "default"]
     if not scaled:
         return Rope(theta, None, context)
-    first, *others = (_SCALINGS[_kind(section)](section, head_dim, theta, context) for section in scaled)
+    first, *others = (_SCALINGS[_kind(section)](fields, section, head_dim, theta, context) for section in scaled)
     if any(other != first for other in others):
         raise ValueError(f"{fields.path}: rope_scaling and rope_parameters scale the rotary angles differently")
     return first
@@ -70,15 +69,20 @@ def _is_older_than_theta(fields: Fields) -> bool:
 
 
 def _kind(section: Fields) -> str:
-    """The name of the scaling, under ``rope_type`` or, as older versions wrote, under ``type``."""
+    """The name of the scaling, under ``rope_type`` or, as older versions wrote, under ``type``.
+
+    Without a name there is no scaling, and then there must be none of its parameters either.
+    """
     key = "rope_type" if section.given("rope_type") is not None else "type"
     kind = section.text(key, default="default")
+    if section.given(key) is None and (parameters := section.rest(_UNSCALED)):
+        raise section.error("rope_type", f"given beside {reprlib.repr(parameters[0])}")
     if kind != "default" and kind not in _SCALINGS:
         raise section.error(key, f"default, {', '.join(_SCALINGS)}: no other rotary angles are supported")
     return kind
 
 
-def _linear(section: Fields, head_dim: int, theta: float, context: int) -> Rope:
+def _linear(fields: Fields, section: Fields, head_dim: int, theta: float, context: int) -> Rope:
     """The file has the context after scaling, as most published ones do (some, as Vicuna's 16k, the one before).
 
     vLLM multiplies it by the factor in both cases. Too short a context is an error that the user sees, too long a one
@@ -87,8 +91,11 @@ def _linear(section: Fields, head_dim: int, theta: float, context: int) -> Rope:
     return Rope(theta, section.valid(rope_scaling.linear, head_dim, section.number("factor")), context)
 
 
-def _llama3(section: Fields, head_dim: int, theta: float, context: int) -> Rope:
+def _llama3(fields: Fields, section: Fields, head_dim: int, theta: float, context: int) -> Rope:
     """The file has the context after scaling."""
+    original = _original_context(fields, section)
+    if original is None:
+        raise section.error("original_max_position_embeddings", "a whole number")
     scaling = section.valid(
         rope_scaling.llama3,
         head_dim,
@@ -96,18 +103,19 @@ def _llama3(section: Fields, head_dim: int, theta: float, context: int) -> Rope:
         section.number("factor"),
         section.number("low_freq_factor"),
         section.number("high_freq_factor"),
-        section.integer("original_max_position_embeddings"),
+        original,
     )
     return Rope(theta, scaling, context)
 
 
-def _yarn(section: Fields, head_dim: int, theta: float, context: int) -> Rope:
+def _yarn(fields: Fields, section: Fields, head_dim: int, theta: float, context: int) -> Rope:
     """What is missing follows as in transformers: the first context is the file's, the factor the ratio of the two.
 
     The longest context is the first one times the factor, whichever of the two the file has at its top: Qwen's model
     cards add a scaling to files that keep the first.
     """
-    original = section.integer("original_max_position_embeddings", default=context)
+    original = _original_context(fields, section)
+    original = context if original is None else original
     factor = section.number("factor", default=context / original if original > 0 else 1.0)
     scaling = section.valid(
         rope_scaling.yarn,
@@ -124,6 +132,19 @@ def _yarn(section: Fields, head_dim: int, theta: float, context: int) -> Rope:
     return Rope(theta, scaling, int(original * factor))
 
 
+def _original_context(fields: Fields, section: Fields) -> int | None:
+    """Tokens of the context before scaling; None where neither place has it.
+
+    Transformers takes the one at the top of the file where there are two
+    (``standardize_rope_params`` in ``modeling_rope_utils.py``).
+    """
+    key = "original_max_position_embeddings"
+    written = {place.integer(key) for place in (fields, section) if place.given(key) is not None}
+    if len(written) > 1:
+        raise ValueError(f"{fields.path}: {key} is written twice and differs: {reprlib.repr(sorted(written))}")
+    return written.pop() if written else None
+
+
 def _attention_factor(section: Fields, factor: float) -> float | None:
     """The written one, or the one that both weights give (one alone is not read), or None for the paper's."""
     if section.given("attention_factor") is not None:
@@ -134,4 +155,8 @@ def _attention_factor(section: Fields, factor: float) -> float | None:
     return section.valid(rope_scaling.yarn_attention_factor, factor, mscale, mscale_all_dim)
 
 
-_SCALINGS: dict[str, Callable[[Fields, int, float, int], Rope]] = {"linear": _linear, "llama3": _llama3, "yarn": _yarn}
+_SCALINGS: dict[str, Callable[[Fields, Fields, int, float, int], Rope]] = {
+    "linear": _linear,
+    "llama3": _llama3,
+    "yarn": _yarn,
+}

@@ -3,10 +3,14 @@
 It says nothing of special tokens, which are the tokenizer's, nor of the longest context.
 """
 
+import logging
 from pathlib import Path
 
 from checkpoints.config_fields import Fields, read_json
-from checkpoints.description import Description, model_config
+from checkpoints.description import Description
+from jaxinfer.config import ModelConfig
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_MAX_POSITION_EMBEDDINGS = 32768
 """The context of Mistral 7B in all its versions, taken where ``params.json`` has none."""
@@ -35,8 +39,8 @@ def read_description(folder: Path, has_output: bool) -> Description:
         raise fields.error("model_type", "transformer, the only supported architecture of this layout")
     num_layers = fields.num_layers("n_layers")
     windows = _windows(fields, num_layers)
-    config = model_config(
-        fields,
+    config = fields.valid(
+        ModelConfig,
         vocab_size=fields.integer("vocab_size"),
         hidden_size=fields.integer("dim"),
         intermediate_size=fields.integer("hidden_dim"),
@@ -55,8 +59,15 @@ def read_description(folder: Path, has_output: bool) -> Description:
 
 def _max_position_embeddings(fields: Fields) -> int:
     """The longest context, under either of the names that Mistral's files have had for it."""
-    newer = fields.integer("max_position_embeddings", default=_DEFAULT_MAX_POSITION_EMBEDDINGS)
-    return fields.integer("max_seq_len", default=newer)
+    for key in ("max_seq_len", "max_position_embeddings"):
+        if fields.given(key) is not None:
+            return fields.integer(key)
+    logger.warning(
+        "%s names no longest context (max_seq_len); %d is taken, that of Mistral 7B",
+        fields.path,
+        _DEFAULT_MAX_POSITION_EMBEDDINGS,
+    )
+    return _DEFAULT_MAX_POSITION_EMBEDDINGS
 
 
 def _windows(fields: Fields, num_layers: int) -> tuple[int | None, ...]:

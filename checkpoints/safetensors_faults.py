@@ -12,8 +12,10 @@ import math
 import os
 from pathlib import Path
 
-_MAX_HEADER_BYTES = 100_000_000
-"""The library's own limit."""
+_MAX_HEADER_BYTES = 4_000_000
+"""Tens of times the header of any model's file. Parsed, a header takes some thirty times its bytes, and one as large as
+the library allows would take gigabytes for the sake of a better message.
+"""
 
 _BITS = {"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
 

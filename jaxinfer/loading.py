@@ -45,7 +45,8 @@ class LoadedModel:
         config: the shape.
         weights: makes an iterator over (name, weight) in the dtype and the quantization it is given, on the device.
         tokenizer: None for a model of random weights.
-        eos_token_ids: what ends a text: the ids that the checkpoint names, and the tokenizer's own EOS.
+        eos_token_ids: what ends a text: the ids that the checkpoint names, the tokenizer's own EOS, and the control
+            tokens that the checkpoint knows by their spelling.
     """
 
     name: str
@@ -95,9 +96,11 @@ def _read_weights(
 
 
 def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Both, without repeats: a chat model's turn may end at its tokenizer's EOS while the checkpoint names another."""
-    own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-    return tuple(dict.fromkeys((*checkpoint.eos_token_ids, *own)))
+    """All, without repeats: a chat model's turn may end at its tokenizer's EOS while the checkpoint names another."""
+    spelled = [tokenizer.token_id(spelling) for spelling in checkpoint.eos_spellings]
+    found = (*checkpoint.eos_token_ids, tokenizer.eos_token_id)
+    control = [token for token in spelled if token is not None and not tokenizer.decode([token])]
+    return tuple(dict.fromkeys(token for token in (*found, *control) if token is not None))
 
 
 def build_engine(

@@ -1,12 +1,16 @@
 """Models known by name."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from checkpoints import PRESETS
+from checkpoints.huggingface_config import read_description
 from jaxinfer.weights import weight_shapes
 from pallas_kernels.shapes import SHAPES
+from tests.checkpoints.published import PUBLISHED
+from tests.checkpoints.writers import write_json
 
 # As stated by each model's authors, or the total of the headers of its published safetensors files.
 PARAMETERS = {
@@ -36,6 +40,24 @@ PARAMETERS = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_have_the_sizes_that_their_authors_state(name):
     assert sum(map(math.prod, weight_shapes(PRESETS[name]).values())) == PARAMETERS[name]
+
+
+# Ministral's model card ("Ragged (128k,32k,32k,32k)", trained for 128k) and the documentation of transformers (a layer
+# of full attention, then three with a window), against its config.json.
+BESIDE_THE_CONFIG = {"ministral-8b": {"windows": (None, 32768, 32768, 32768) * 9, "max_position_embeddings": 131072}}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_what_their_authors_files_say(tmp_path, name):
+    write_json(tmp_path / "config.json", PUBLISHED[name])
+    read = read_description(tmp_path).config
+    assert PRESETS[name] == replace(read, **BESIDE_THE_CONFIG.get(name, {}))
+
+
+def test_the_file_of_ministral_has_the_window_in_every_layer(tmp_path):
+    write_json(tmp_path / "config.json", PUBLISHED["ministral-8b"])
+    read = read_description(tmp_path).config
+    assert (read.windows, read.max_position_embeddings) == ((32768,) * 36, 32768)
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name in SHAPES])
