@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM
-    from jaxinfer.outputs import RequestOutput
+    from jaxinfer.outputs import RequestOutput, ToolCall
     from jaxinfer.sampling_params import SamplingParams
 
-__all__ = ["LLM", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "RequestOutput", "SamplingParams", "ToolCall"]
 
 _MODULES = {
     "LLM": "jaxinfer.llm",
     "RequestOutput": "jaxinfer.outputs",
     "SamplingParams": "jaxinfer.sampling_params",
+    "ToolCall": "jaxinfer.outputs",
 }
 
 

@@ -31,6 +31,19 @@ def _require_number(name: str, value: object, least: float, most: float) -> None
         raise ValueError(f"{name} is {reprlib.repr(value)}; it must be a number in [{least:g}, {most:g}]")
 
 
+def _required_tuple(name: str, value: object) -> tuple[object, ...]:
+    """``value``: a config never changes and has a hash; with a list in it, it would not."""
+    if not isinstance(value, tuple):
+        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be a tuple")
+    return value
+
+
+def _require_windows(windows: object) -> None:
+    for i, window in enumerate(_required_tuple("windows", windows)):
+        if window is not None:
+            _require_positive_int(f"windows[{i}]", window)
+
+
 @dataclass(frozen=True)
 class RopeScaling:
     """Rotary angles for contexts longer than those of the first training: each frequency is divided by a number.
@@ -50,8 +63,8 @@ class RopeScaling:
     attention_factor: float = 1.0
 
     def __post_init__(self) -> None:
-        for divisor in self.divisors:
-            _require_number("divisors[...]", divisor, 1e-6, 1e6)
+        for i, divisor in enumerate(_required_tuple("divisors", self.divisors)):
+            _require_number(f"divisors[{i}]", divisor, 1e-6, 1e6)
         _require_number("attention_factor", self.attention_factor, 1e-3, 1e3)
 
 
@@ -124,11 +137,9 @@ class ModelConfig:
                 f"rope_scaling has {len(self.rope_scaling.divisors)} divisors; "
                 f"a head of {self.head_dim} has {self.head_dim // 2} frequencies"
             )
+        _require_windows(self.windows)
         if len(self.windows) != self.num_layers:
             raise ValueError(f"windows has {len(self.windows)} entries for {self.num_layers} layers")
-        for window in self.windows:
-            if window is not None:
-                _require_positive_int("windows[...]", window)
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -233,11 +244,9 @@ class EngineConfig:
             )
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise ValueError(f"seed is {reprlib.repr(self.seed)}; it must be a whole number")
+        _require_windows(self.windows)
         if not self.windows:
             raise ValueError("windows is empty; there must be a cache group")
-        for window in self.windows:
-            if window is not None:
-                _require_positive_int("windows[...]", window)
         if not isinstance(self.prefix_cache, bool):
             raise ValueError(f"prefix_cache is {reprlib.repr(self.prefix_cache)}; it must be True or False")
         if not isinstance(self.cache, str) or self.cache not in get_args(CacheMode):

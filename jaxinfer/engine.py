@@ -77,6 +77,11 @@ class Engine:
         self._outputs: list[RequestOutput] = []
 
     @property
+    def max_model_len(self) -> int:
+        """The longest prompt and output together, in tokens."""
+        return self._config.max_model_len
+
+    @property
     def has_unfinished(self) -> bool:
         """Whether any request is waiting or running, or has ended without its output having been returned."""
         return self.scheduler.has_unfinished or bool(self._changed or self._outputs)

@@ -1,5 +1,6 @@
 """The Python API, in the shape that users of vLLM know: ``LLM(model).generate(prompts, params)``."""
 
+import functools
 import itertools
 import reprlib
 from collections import deque
@@ -9,22 +10,22 @@ from pathlib import Path
 from typing import Any, cast
 
 from jaxinfer.config import CacheMode, Quantization
-from jaxinfer.loading import LoadFormat, build_engine, open_model
+from jaxinfer.loading import LoadedModel, LoadFormat, build_engine, open_model
 from jaxinfer.outputs import CompletionOutput, RequestOutput
-from jaxinfer.prompts import ChatPrompt, Message, Prompt, Tools, as_mapping, chat_prompt
+from jaxinfer.prompts import Message, Prompt, Tools, as_mapping
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Counters
-from jaxinfer.tool_calls import check_tools, find_format
-
-__all__ = ["LLM", "ChatPrompt", "Prompt"]
+from jaxinfer.tool_calls import ToolCallFormat, check_tools, find_format
 
 
 class LLM:
     """A model, ready to generate: weights on the device and every program compiled. Not thread-safe.
 
     Args:
-        model: a directory (Hugging Face's or Mistral's layout), a GGUF file, a preset's name, or a Hugging Face id.
-        load_format: ``auto`` reads the weights; ``random`` draws them for a preset, which then has no tokenizer.
+        model: a directory (Hugging Face's or Mistral's layout), a GGUF file, a preset's name, or a Hugging Face id; or
+            what ``open_model`` found there, for a caller who looks at it first.
+        load_format: ``auto`` reads the weights; ``random`` draws them for a preset, which then has no tokenizer. A
+            model that is open already was given its own.
         dtype: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU and bfloat16 elsewhere.
         quantization: ``int8`` (one scale for each output channel), ``int4`` (a scale and an offset for each group of
             inputs), or None; of the layers' matrices, rounded to nearest as they are loaded.
@@ -52,7 +53,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | LoadedModel,
         *,
         load_format: LoadFormat = "auto",
         dtype: str = "auto",
@@ -71,10 +72,13 @@ class LLM:
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        loaded = open_model(model, load_format=load_format, seed=seed)
-        self.model_config, self.tokenizer = loaded.config, loaded.tokenizer
+        if not isinstance(model, LoadedModel):
+            model = open_model(model, load_format=load_format, seed=seed)
+        elif load_format != "auto":
+            raise ValueError(f"load_format is {load_format!r}, and the model is open already; give it to open_model")
+        self.model_config, self.tokenizer = model.config, model.tokenizer
         self.engine, runner = build_engine(
-            loaded,
+            model,
             dtype=dtype,
             quantization=Quantization.named(quantization, group_size),
             kernels=kernels,
@@ -89,10 +93,19 @@ class LLM:
             cache=cache,
             seed=seed,
         )
-        self._tool_format = None if self.tokenizer is None else find_format(self.tokenizer)
         runner.warm_up(progress)
         self._request_ids = map(str, itertools.count())
         self._inboxes: dict[str, deque[RequestOutput]] = {}
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt and output together, in tokens: as was asked for, or what model and memory allow."""
+        return self.engine.max_model_len
+
+    @functools.cached_property
+    def _tool_format(self) -> ToolCallFormat | None:
+        """How the model writes its calls; looked for when tools are given for the first time."""
+        return None if self.tokenizer is None else find_format(self.tokenizer)
 
     @property
     def counters(self) -> Counters:
@@ -159,12 +172,13 @@ class LLM:
             ValueError: as ``generate``; the model has no chat template, or the template refuses a single conversation.
         """
         _check_list("messages", messages, "a list of messages, or a list of such lists")
-        if messages and not isinstance(messages[0], Mapping):
-            conversations = cast(Sequence[Sequence[Message]], messages)
-            prompts = [chat_prompt(conversation, tools, chat_template_kwargs) for conversation in conversations]
-            return self.generate(prompts, sampling_params)
-        prompt = chat_prompt(cast(Sequence[Message], messages), tools, chat_template_kwargs)
-        return self.generate(prompt, sampling_params)
+        several = bool(messages) and not isinstance(messages[0], Mapping)
+        conversations = cast(Sequence[Sequence[Message]], messages if several else [messages])
+        prompts: list[Prompt] = [
+            {"messages": conversation, "tools": tools, "chat_template_kwargs": chat_template_kwargs}
+            for conversation in conversations
+        ]
+        return self.generate(prompts if several else prompts[0], sampling_params)
 
     def _run(self, call: "_Call", *, stream: bool) -> Iterator[tuple[int, RequestOutput]]:
         """(index of the prompt, output) as they come."""
@@ -213,10 +227,11 @@ class LLM:
     def _add(self, request_id: str, prompt: Prompt, params: SamplingParams, stream: bool) -> None:
         given = as_mapping(prompt)
         more: dict[str, Any] = {"cache_salt": given.get("cache_salt"), "stream": stream}
-        if given.get("tools"):
-            more["tool_format"] = self._tool_format
+        tools = given.get("tools")
         if "messages" in given:
-            given = self._render(given["messages"], given.get("tools"), given.get("chat_template_kwargs"))
+            given = self._render(given["messages"], tools, given.get("chat_template_kwargs"))
+        if tools:
+            more["tool_format"] = self._tool_format
         text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
         if not isinstance(text, str | None):
             raise ValueError(f"prompt is {reprlib.repr(text)}; it must be text")

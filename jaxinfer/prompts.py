@@ -47,21 +47,19 @@ _KEYS_OF_CHATS = ("tools", "chat_template_kwargs")
 def as_mapping(prompt: Prompt) -> Mapping[str, Any]:
     """Any prompt as a dict.
 
-    Raises ValueError for what is no prompt, and for a key that its kind does not have: a salt that is misspelled would
-    keep nobody apart, and tools beside a text would be shown to nobody. The values are not looked at.
+    Raises ValueError for what is no prompt or two of them, and for a key that its kind does not have: a salt that is
+    misspelled would keep nobody apart, and tools or a text beside what is answered would be read by nobody. The values
+    are not looked at.
     """
     given: Mapping[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else cast(Mapping[str, Any], prompt)
     if not isinstance(given, Mapping) or not given.keys() & {"prompt", "prompt_token_ids", "messages"}:
         allowed = "text, {'prompt_token_ids': [...]} or {'messages': [...]}"
         raise ValueError(f"a prompt is {reprlib.repr(prompt)}; it must be {allowed}")
+    if "messages" in given and (others := given.keys() & {"prompt", "prompt_token_ids"}):
+        raise ValueError(f"a prompt has the keys 'messages' and {min(others)!r}; only one of them can be answered")
     for key, value in given.items():
         if key not in _KEYS:
             raise ValueError(f"a prompt has the key {reprlib.repr(key)}; it may have {', '.join(_KEYS)}")
         if key in _KEYS_OF_CHATS and value is not None and "messages" not in given:
             raise ValueError(f"a prompt has the key {key!r} and no 'messages', which it belongs to")
     return given
-
-
-def chat_prompt(messages: Sequence[Message], tools: Tools | None, template_kwargs: Mapping[str, Any] | None) -> Prompt:
-    """A ``ChatPrompt`` of its parts."""
-    return {"messages": messages, "tools": tools, "chat_template_kwargs": template_kwargs}

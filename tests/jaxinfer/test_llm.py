@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from checkpoints import PRESETS
-from jaxinfer.llm import LLM, Prompt
+from jaxinfer.llm import LLM
+from jaxinfer.loading import open_model
 from jaxinfer.outputs import ToolCall
+from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.tool_calls.formats import Parsed, ToolCallFormat, find_marker
 from tests.engines import greedy
@@ -113,10 +115,12 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
         11: ({"prompt_token_ids": "12"}, "prompt_token_ids is '12'; it must be a list"),
         9: ("Lily \ud800 ran", "surrogate"),
         10: ({"messages": [{"role": "user", "content": "Hello"}]}, "template"),
+        0: ({"prompt": "Lily", "messages": HI}, "the keys 'messages' and 'prompt'; only one of them can be answered"),
+        15: ({"prompt_token_ids": [1], "messages": HI}, "the keys 'messages' and 'prompt_token_ids'; only one of"),
         13: ({"prompt": "Lily", "cache_salt": 5}, "cache_salt is 5; it must be text"),
         14: ({"prompt_token_ids": [1], "cache_salt": b"a"}, "cache_salt is b'a'; it must be text"),
     }
-    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(16)]
+    prompts = [bad[i][0] if i in bad else "Once upon a time" for i in range(18)]
     outputs = llm.generate(prompts, greedy(5))
     good = text_of(llm, "Once upon a time", greedy(5))
     for i, output in enumerate(outputs):
@@ -135,6 +139,10 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
 def test_a_single_bad_prompt_raises(llm: LLM, prompt: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         llm.generate(prompt, greedy(5))
+
+
+def test_the_longest_length_is_told(llm: LLM) -> None:
+    assert llm.max_model_len == 128
 
 
 def test_parameters_are_one_for_all_or_one_for_each(llm: LLM) -> None:
@@ -176,7 +184,7 @@ def test_chat_needs_a_template(llm: LLM) -> None:
 
 def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -> None:
     """With a template that spells BOS: the ids are those of its text, and the answer reads on from it."""
-    tool, mood = "{{ tools[0].function.name if tools }}", "{{ mood }}"
+    tool, mood = "{{ ' a ' ~ tools[0].function.name if tools }}", "{{ mood }}"
     template = "{{ bos_token }}{% for m in messages %} {{ m.content }}{% endfor %}" + tool + mood
     conversations = [
         [{"role": "user", "content": "Once upon"}],
@@ -190,7 +198,7 @@ def test_a_conversation_is_rendered_and_encoded_without_a_second_bos(llm: LLM) -
         with pytest.raises(ValueError, match=r"\['content'\] is None"):
             llm.chat(conversations[1], greedy(5))
         streamed = "".join(output.outputs[0].delta for output in llm.stream({"messages": conversations[0]}, greedy(5)))
-        tools = [{"type": "function", "function": {"name": " a tool"}}]
+        tools = [{"type": "function", "function": {"name": "tool"}}]
         with_tools = llm.chat(conversations[:1], greedy(1), tools=tools, chat_template_kwargs={"mood": "!"})
         without_tools = llm.chat(conversations[0], greedy(1), tools=[])
         with pytest.raises(ValueError, match=r"cache_salt is \['a'\]; it must be text"):
@@ -244,8 +252,12 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
         ({"messages": HI, "tools": [{"name": "f"}]}, "tools[0] is {'name': 'f'}; it must be a dict like"),
         ({"messages": HI, "tools": [*TOOLS, {"type": "function", "function": "f"}]}, "tools[1]['function'] is 'f'"),
         ({"messages": HI, "tools": [{"type": "function", "function": {}}]}, "tools[0]['function']['name'] is None"),
+        ({"messages": HI, "tools": [*TOOLS, *TOOLS]}, "tools[0] and tools[1] are both named 'f'; names must differ"),
         ({"messages": HI, "chat_template_kwargs": "x"}, "chat_template_kwargs is 'x'; it must be a dict"),
-        ({"messages": HI, "chat_template_kwargs": {"messages": 1}}, "an option is named 'messages'"),
+        (
+            {"messages": HI, "chat_template_kwargs": {"messages": 1}},
+            "an option of the chat template is named 'messages'",
+        ),
     ],
 )
 def test_what_is_wrong_about_tools_and_options_is_named(
@@ -339,6 +351,23 @@ def test_an_interrupt_loses_nothing(llm: LLM, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["Lily", "Tom"], greedy(3))
     assert text + "".join(output.outputs[0].delta for output in stream) == expected
+
+
+def test_a_model_that_is_open_is_not_opened_again(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Built(Exception):
+        pass
+
+    def build(loaded: object, **settings: object) -> None:
+        raise Built(loaded)
+
+    opened = open_model(shared_data / "stories260K-hf")
+    monkeypatch.setattr("jaxinfer.llm.open_model", None)
+    monkeypatch.setattr("jaxinfer.llm.build_engine", build)
+    with pytest.raises(Built) as caught:
+        LLM(opened)
+    assert caught.value.args == (opened,)
+    with pytest.raises(ValueError, match="load_format is 'random', and the model is open already"):
+        LLM(opened, load_format="random")
 
 
 def test_a_preset_with_random_weights_in_int4_takes_ids_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ import pytest
 
 import jaxinfer
 from jaxinfer.llm import LLM
-from jaxinfer.outputs import RequestOutput
+from jaxinfer.outputs import RequestOutput, ToolCall
 from jaxinfer.sampling_params import SamplingParams
 
 
 def test_the_names_that_programs_need_are_in_the_package():
-    assert jaxinfer.__all__ == ["LLM", "RequestOutput", "SamplingParams"]
-    assert (jaxinfer.LLM, jaxinfer.RequestOutput, jaxinfer.SamplingParams) == (LLM, RequestOutput, SamplingParams)
+    offered = {"LLM": LLM, "RequestOutput": RequestOutput, "SamplingParams": SamplingParams, "ToolCall": ToolCall}
+    assert jaxinfer.__all__ == list(offered)
+    assert {name: getattr(jaxinfer, name) for name in offered} == offered
 
 
 def test_another_name_is_an_attribute_error_as_in_any_module():
