@@ -4,6 +4,8 @@ import os
 import signal
 
 from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
+from jaxinfer.prompts import as_mapping
+from jaxinfer.tokenizers.protocol import EncodedChat
 
 
 def lines(*given):
@@ -25,31 +27,53 @@ def press():
 
 
 REFUSE = object()
+UNFIT = "unfit"
+"""In a system message or a question: the template has no place for it."""
+
+
+class FakeTokenizer:
+    """Of a model that can chat; each letter of a conversation is a token."""
+
+    can_chat = True
+
+    def encode_chat(self, messages, *, options=None):
+        """As ``Tokenizer.encode_chat``."""
+        text = "".join(message["content"] for message in messages)
+        if UNFIT in text:
+            raise ValueError("the chat template failed: unfit")
+        return EncodedChat(text, [ord(letter) for letter in text])
 
 
 class FakeLLM:
     """Says the words it is given, one in each step, and remembers what it was asked.
 
     A call among the words is called when it is their turn. ``REFUSE`` in place of the words refuses the conversation.
+    It holds on to its streams, so that one that nobody closes stays open.
     """
 
     def __init__(self, *answers):
-        self.asked, self.params, self.options, self.open_streams = [], None, None, 0
-        self._answers = iter(answers)
+        self.tokenizer, self.max_model_len = FakeTokenizer(), 100
+        self.prompts, self.params, self.open_streams = [], None, 0
+        self._answers, self._streams = iter(answers), []
+
+    @property
+    def asked(self):
+        """The messages of each prompt, as pairs."""
+        return [[(message["role"], message["content"]) for message in prompt["messages"]] for prompt in self.prompts]
 
     def stream(self, prompts, params):
         """As ``LLM.stream``, for one conversation."""
         [prompt] = prompts
-        self.options = prompt.get("chat_template_kwargs")
+        self.prompts.append(as_mapping(prompt))
         self.params = params
-        self.asked.append([(message["role"], message["content"]) for message in prompt["messages"]])
-        return self._say(next(self._answers))
+        self._streams.append(self._say(next(self._answers)))
+        return self._streams[-1]
 
     def _say(self, words):
         self.open_streams += 1
         try:
             if words is REFUSE:
-                yield output_of([], "error", "its prompt is too long")
+                yield output_of([], "error", "it cannot be served")
                 return
             said = []
             for word in words:

@@ -2,18 +2,22 @@
 
 import sys
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import typer
 
 from jaxinfer.cli import options
-from jaxinfer.cli.chat_entries import line_reader
+from jaxinfer.cli.chat_entries import open_stdin
 from jaxinfer.cli.chat_session import HOW_TO_LEAVE, ChatSession
 from jaxinfer.cli.conversation import Conversation
 from jaxinfer.cli.ctrl_c import CtrlC
 from jaxinfer.cli.exits import PROMPT_FAILED, shown_warnings, usage_errors
-from jaxinfer.cli.load import load
+from jaxinfer.cli.load import load, open_model
 from jaxinfer.cli.prompts import parse_template_kwargs
 from jaxinfer.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from jaxinfer.tokenizers.protocol import Tokenizer
 
 
 def chat(
@@ -48,7 +52,7 @@ def chat(
     """
     with shown_warnings():
         with usage_errors():
-            read_line, ctrl_c = line_reader(), CtrlC()
+            lines = open_stdin()
             conversation = Conversation(system, parse_template_kwargs(chat_template_kwargs))
             params = SamplingParams(
                 temperature=temperature,
@@ -61,9 +65,10 @@ def chat(
                 ignore_eos=ignore_eos,
                 stop_token_ids=stop_token_id or (),
             )
-            _check_model(model, conversation)
+            opened = open_model(model)
+            _check_tokenizer(model, opened.tokenizer, conversation)
             llm = load(
-                model,
+                opened,
                 dtype=dtype,
                 quantization=quantization,
                 group_size=group_size,
@@ -76,27 +81,22 @@ def chat(
                 prefix_cache=not no_prefix_cache,
                 max_num_seqs=1,
             )
+        ctrl_c = CtrlC()
         session = ChatSession(llm, params, conversation, ctrl_c)
-        at_terminal = sys.stdin.isatty()
-        if at_terminal:
+        if lines.typed:
             print(f"{model}: type a message; /help lists the commands, {HOW_TO_LEAVE}", file=sys.stderr)
-        with ctrl_c.installed() if at_terminal else nullcontext():
-            session.run(read_line)
-    if session.num_failed and not at_terminal:
+        with ctrl_c.installed() if lines.typed else nullcontext():
+            session.run(lines.read)
+    if session.num_failed and not lines.typed:
         raise typer.Exit(PROMPT_FAILED)
 
 
-def _check_model(model: str, conversation: Conversation) -> None:
-    """Refuse a model that cannot have this conversation, before its weights are read.
+def _check_tokenizer(model: str, tokenizer: "Tokenizer | None", conversation: Conversation) -> None:
+    """Refuse a model that cannot have this conversation.
 
     Raises:
-        ValueError: there is no such model, it has no form for conversations, or that has no place for the system
-            message.
+        ValueError: it has no form for conversations, or that has no place for the system message or a variable.
     """
-    from jaxinfer.loading import open_model  # imports jax, which --help need not
-
-    tokenizer = open_model(model).tokenizer
     if tokenizer is None or not tokenizer.can_chat:
         raise ValueError(f"model is {model!r}, which has no chat template; `jaxinfer generate` goes on from any text")
-    first = conversation.prompt("Hello")
-    tokenizer.encode_chat(first["messages"], options=first.get("chat_template_kwargs"))
+    conversation.check(tokenizer)

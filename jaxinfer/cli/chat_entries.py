@@ -1,7 +1,9 @@
 """What the user of ``jaxinfer chat`` enters: messages and commands, from a terminal or from a pipe, one to a line.
 
-A message of several lines stands between two of ``FENCE``; what is in there is never a command. A terminal that knows
-bracketed paste also hands a pasted text over whole.
+A line is a command if its first word is a slash and letters, with or without hyphens between them, whatever is known by
+that name: a slip in a command's name is to be told, and not answered by the model. So ``/etc is what?`` is one, and a
+longer path such as ``/usr/bin`` is a message. A message of several lines stands between two of ``FENCE``; what is in
+there is never a command. A terminal that knows bracketed paste also hands a pasted text over whole.
 """
 
 import re
@@ -9,12 +11,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import BinaryIO
 
 FENCE = '"""'
+BYTE_ORDER_MARK = "\ufeff"
+"""Some programs begin UTF-8 with it. It is none of the text."""
 
 _SIGN, _SIGN_OF_MORE = "> ", ". "
-_COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
-"""A path such as /usr/bin is none."""
+_COMMAND = re.compile(r"/([a-z]+(?:-[a-z]+)*)(?:\s+(.*))?", re.DOTALL | re.IGNORECASE | re.ASCII)
 
 ReadLine = Callable[[str], str]
 """Takes the sign that invites a person to type; returns a line without its end. Raises EOFError after the last, and
@@ -31,7 +35,7 @@ class Entry:
 
     Attributes:
         text: the message, or what follows the command.
-        command: its name without the slash; None for a message.
+        command: its name in small letters, without the slash; None for a message.
     """
 
     text: str
@@ -49,7 +53,7 @@ def read_entry(read_line: ReadLine) -> Entry:
     if line.startswith(FENCE):
         return Entry(_fenced(line.removeprefix(FENCE), read_line))
     command = _COMMAND.fullmatch(line.strip())
-    return Entry(line) if command is None else Entry(command[2] or "", command[1])
+    return Entry(line) if command is None else Entry(command[2] or "", command[1].lower())
 
 
 def _fenced(first: str, read_line: ReadLine) -> str:
@@ -62,21 +66,34 @@ def _fenced(first: str, read_line: ReadLine) -> str:
     return "\n".join(lines).rstrip().removesuffix(FENCE).strip("\n")
 
 
-def line_reader() -> ReadLine:
-    """Reads stdin in the way that suits it.
+@dataclass(frozen=True)
+class UserLines:
+    """Where the user's lines come from.
+
+    Attributes:
+        read: the next one.
+        typed: by a person at a terminal, who sees signs and may press Ctrl-C.
+    """
+
+    read: ReadLine
+    typed: bool
+
+
+def open_stdin() -> UserLines:
+    """Stdin, read in the way that suits it.
 
     Raises:
-        ValueError: stdin is closed.
+        ValueError: it is closed.
     """
     if sys.stdin is None:
         raise ValueError("stdin is closed; messages are read from it")
     if not sys.stdin.isatty():
-        return lambda sign: _read_bytes()
-    if not sys.stdout.isatty():
-        return _read_with_sign_on_stderr
+        return UserLines(_BytesReader(sys.stdin.buffer, shows_sign=False), typed=False)
+    if not sys.stdout.isatty():  # `input` would write its sign there
+        return UserLines(_BytesReader(sys.stdin.buffer, shows_sign=True), typed=True)
     with suppress(ImportError):  # a Python may lack it; it gives `input` its editing and the lines before
         import readline  # noqa: F401
-    return _read_edited
+    return UserLines(_read_edited, typed=True)
 
 
 def _read_edited(sign: str) -> str:
@@ -89,17 +106,27 @@ def _read_edited(sign: str) -> str:
         raise UnreadableEntry(f"the line is not in the terminal's encoding: {error}") from error
 
 
-def _read_with_sign_on_stderr(sign: str) -> str:
-    print(sign, end="", file=sys.stderr, flush=True)
-    return _read_bytes()
+class _BytesReader:
+    """A ``ReadLine`` of UTF-8, which may begin with a byte order mark.
 
+    Args:
+        stream: where the lines come from.
+        shows_sign: on stderr.
+    """
 
-def _read_bytes() -> str:
-    raw = sys.stdin.buffer.readline()
-    if not raw:
-        raise EOFError
-    try:
-        return raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        problem = f"a line of stdin is not UTF-8: its byte {error.start} is {raw[error.start]:#x}"
-        raise UnreadableEntry(problem) from error
+    def __init__(self, stream: BinaryIO, *, shows_sign: bool) -> None:
+        self._stream, self._shows_sign = stream, shows_sign
+        self._mark = BYTE_ORDER_MARK
+
+    def __call__(self, sign: str) -> str:
+        if self._shows_sign:
+            print(sign, end="", file=sys.stderr, flush=True)
+        raw = self._stream.readline()
+        if not raw:
+            raise EOFError
+        mark, self._mark = self._mark, ""
+        try:
+            return raw.decode("utf-8").removeprefix(mark).removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            problem = f"a line of stdin is not UTF-8: its byte {error.start} is {raw[error.start]:#x}"
+            raise UnreadableEntry(problem) from error

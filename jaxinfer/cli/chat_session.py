@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, cast
 from jaxinfer.cli.chat_entries import FENCE, Entry, ReadLine, UnreadableEntry, read_entry
 from jaxinfer.cli.conversation import Conversation, Exchange
 from jaxinfer.cli.ctrl_c import CtrlC
-from jaxinfer.cli.exits import print_error
+from jaxinfer.cli.exits import print_error, print_text
 from jaxinfer.cli.results import print_speed
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM
+    from jaxinfer.tokenizers.protocol import Tokenizer
 
 HOW_TO_LEAVE = "Ctrl-D or /exit leaves"
 
@@ -42,6 +43,7 @@ class ChatSession:
 
     def __init__(self, llm: "LLM", params: SamplingParams, conversation: Conversation, ctrl_c: CtrlC) -> None:
         self._llm, self._params, self._conversation, self._ctrl_c = llm, params, conversation, ctrl_c
+        self._tokenizer = cast("Tokenizer", llm.tokenizer)  # a model that can chat has one
         self.num_failed = 0
         self._left = False
 
@@ -73,13 +75,13 @@ class ChatSession:
         """Stream the answer, say how it went, and keep it."""
         output, stopped = None, True
         for output in self._outputs(question):
-            print(output.outputs[0].delta, end="", flush=True)
+            print_text(output.outputs[0].delta)
             stopped = not output.finished
         if output is None:
             _tell("\nstopped before the first word; the message is not kept")
         elif output.error is not None:
             self._fail(output.error)
-            room = f"; {_MAKES_ROOM}" if self._conversation.exchanges else ""
+            room = f"; {_MAKES_ROOM}" if self._conversation.exchanges and self._is_too_long(question) else ""
             _tell(f"the conversation is as it was before this message{room}")
         else:
             print(flush=True)
@@ -98,6 +100,13 @@ class ChatSession:
                 if output is None:
                     return
                 yield output
+
+    def _is_too_long(self, question: str) -> bool:
+        """Whether the conversation with this question has more tokens than the model takes."""
+        try:
+            return self._conversation.count_tokens(self._tokenizer, question) > self._llm.max_model_len
+        except ValueError:
+            return False
 
     def _keep(self, question: str, output: RequestOutput) -> None:
         answer, reason = output.outputs[0], output.outputs[0].finish_reason
@@ -118,7 +127,7 @@ class ChatSession:
     def _obey(self, name: str, argument: str) -> None:
         command = _COMMANDS.get(name)
         if command is None:
-            self._fail(f"there is no command /{name}; /help lists them, and {FENCE}/{name}{FENCE} is a message")
+            self._fail(f"there is no command /{name}; /help lists them, and {FENCE} around a line makes it a message")
         elif argument and not command.argument:
             self._fail(f"/{name} takes nothing after it, not {argument!r}")
         else:
@@ -134,7 +143,13 @@ class ChatSession:
         self._left = True
 
     def _set_system(self, text: str) -> None:
-        self._conversation.system = text or None
+        changed = replace(self._conversation, system=text or None)
+        try:
+            changed.check(self._tokenizer)
+        except ValueError as error:
+            self._fail(f"{error}; the system message is as it was")
+            return
+        self._conversation.system = changed.system
         _tell("the system message is set" if text else "there is no system message")
 
     def _reset(self, argument: str) -> None:

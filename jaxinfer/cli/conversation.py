@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jaxinfer.prompts import ChatPrompt, Message
+
 if TYPE_CHECKING:
-    from jaxinfer.llm import ChatPrompt
+    from jaxinfer.tokenizers.protocol import Tokenizer
+
+_ANY_QUESTION = "Hello"
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,26 @@ class Conversation:
     template_kwargs: Mapping[str, Any] | None = None
     exchanges: list[Exchange] = field(default_factory=list)
 
-    def prompt(self, question: str) -> "ChatPrompt":
+    def prompt(self, question: str) -> ChatPrompt:
         """The conversation with a new message of the user at its end, as ``LLM`` takes it."""
-        messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+        messages: list[Message] = [] if self.system is None else [{"role": "system", "content": self.system}]
         for exchange in self.exchanges:
             messages.append({"role": "user", "content": exchange.question})
             messages.append({"role": "assistant", "content": exchange.answer})
         messages.append({"role": "user", "content": question})
-        options: ChatPrompt = {"messages": messages}
-        return options if self.template_kwargs is None else {**options, "chat_template_kwargs": self.template_kwargs}
+        if self.template_kwargs is None:
+            return {"messages": messages}
+        return {"messages": messages, "chat_template_kwargs": self.template_kwargs}
+
+    def count_tokens(self, tokenizer: "Tokenizer", question: str) -> int:
+        """Tokens of ``prompt(question)``.
+
+        Raises:
+            ValueError: the model's form of conversations has no place for something in it; the message says for what.
+        """
+        prompt = self.prompt(question)
+        return len(tokenizer.encode_chat(prompt["messages"], options=prompt.get("chat_template_kwargs")).token_ids)
+
+    def check(self, tokenizer: "Tokenizer") -> None:
+        """ValueError, as in ``count_tokens``, where no message can be added to the conversation as it stands."""
+        self.count_tokens(tokenizer, _ANY_QUESTION)

@@ -6,6 +6,7 @@ once in each of them: the second of two would meet the handling of the first.
 """
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,22 +21,30 @@ class CtrlC:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Around a conversation. Where the program was started to ignore Ctrl-C, it goes on to."""
-        before = signal.getsignal(signal.SIGINT)
+        before, tell_dropped = signal.getsignal(signal.SIGINT), sys.unraisablehook
         if before is signal.SIG_IGN:
             yield
             return
+
+        def tell_but_no_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
+            if not issubclass(dropped.exc_type, KeyboardInterrupt):  # that one is not lost, see `interruptible`
+                tell_dropped(dropped)
+
+        sys.unraisablehook = tell_but_no_interrupt
         signal.signal(signal.SIGINT, self._take)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+            sys.unraisablehook = tell_dropped
 
     def interruptible[T](self, wait: Callable[[], T]) -> T:
         """The result of ``wait``.
 
         Raises:
             KeyboardInterrupt: Ctrl-C came during the call, or since the call before. The latter because Python drops an
-                exception that comes up in a callback of its garbage collector: then the next call raises it.
+                exception that comes up in a callback of its garbage collector: then the next call raises it, and
+                nothing is told of the dropped one.
         """
         try:
             self._raising = True

@@ -5,6 +5,7 @@ its traceback is worth more than a tidy line.
 """
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +19,9 @@ DEVICE_FAILED = 4
 CLOSED_PIPE = 128 + 13
 """What a shell reports of a program that SIGPIPE ended, as other programs in front of ``| head`` are."""
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""All that Unicode calls so, but the end of a line and the tabulator."""
+
 _PACKAGES = ("jaxinfer", "checkpoints", "pallas_kernels")
 _TELLS_OF_THE_CACHE = "jaxinfer.limits"
 
@@ -27,9 +31,23 @@ def print_error(message: str) -> None:
     print(f"error: {_harmless(message)}", file=sys.stderr)
 
 
+def print_text(text: str) -> None:
+    """A piece of what a model wrote, on stdout and at once; with nothing in it that steers a terminal, if it is one.
+
+    A model writes what its prompts and its files make it write. Unlike in a message, what is only not to be seen stays:
+    some scripts and emoji are made of such letters.
+    """
+    shown = _CONTROLS.sub(lambda found: _spelled(found[0]), text) if sys.stdout.isatty() else text
+    print(shown, end="", flush=True)
+
+
 def _harmless(message: str) -> str:
     """With what steers a terminal spelled out: the message may quote a file, which comes from anyone."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in message)
+    return "".join(letter if letter.isprintable() or letter == "\n" else _spelled(letter) for letter in message)
+
+
+def _spelled(letter: str) -> str:
+    return ascii(letter)[1:-1]
 
 
 @contextmanager

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from jaxinfer.cli import options
-from jaxinfer.cli.exits import PROMPT_FAILED, print_error, shown_warnings, usage_errors
-from jaxinfer.cli.load import load
+from jaxinfer.cli.exits import PROMPT_FAILED, print_error, print_text, shown_warnings, usage_errors
+from jaxinfer.cli.load import load, open_model
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts, parse_template_kwargs
 from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, print_speed, print_totals, shown_text
 from jaxinfer.outputs import RequestOutput
+from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from jaxinfer.llm import LLM, Prompt
+    from jaxinfer.llm import LLM
 
 _MOST_SEQS = 32
 """Prompts that run together unless the user says otherwise: more programs to compile, and more memory, beyond."""
@@ -82,9 +83,10 @@ def generate(
                 stop_token_ids=stop_token_id or (),
             )
             request = _single_request(prompts, form) if not json else None
+            opened = open_model(model, load_format)
+            form.check_tokenizer(opened.tokenizer)
             llm = load(
-                model,
-                load_format=load_format,
+                opened,
                 dtype=dtype,
                 quantization=quantization,
                 group_size=group_size,
@@ -98,7 +100,6 @@ def generate(
                 cache=cache,
                 max_num_seqs=min(len(prompts), _MOST_SEQS) if max_num_seqs is None else max_num_seqs,
             )
-            form.check_model(llm)
         if request is not None:
             all_answered = stream_one(llm, prompts[0], request, params)
         else:
@@ -108,7 +109,7 @@ def generate(
         raise typer.Exit(PROMPT_FAILED)
 
 
-def _single_request(prompts: list[UserPrompt], form: PromptForm) -> "Prompt | None":
+def _single_request(prompts: list[UserPrompt], form: PromptForm) -> Prompt | None:
     """The only prompt as the engine takes it, or None if there are several. A bad one ends here, before a load."""
     if len(prompts) > 1:
         return None
@@ -119,10 +120,10 @@ def _single_request(prompts: list[UserPrompt], form: PromptForm) -> "Prompt | No
         raise typer.Exit(PROMPT_FAILED) from error
 
 
-def stream_one(llm: "LLM", prompt: UserPrompt, request: "Prompt", params: SamplingParams) -> bool:
+def stream_one(llm: "LLM", prompt: UserPrompt, request: Prompt, params: SamplingParams) -> bool:
     """Write the answer as it comes, then how fast it came; returns whether there was one."""
     for output in llm.stream([request], params):  # a list, so that a refusal is an output like any other
-        print(output.outputs[0].delta, end="", flush=True)
+        print_text(output.outputs[0].delta)
         if output.error is not None:
             print_error(f"{prompt.place}: {output.error}")
             return False

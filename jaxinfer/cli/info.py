@@ -53,23 +53,22 @@ def info(
     """
     with shown_warnings():
         with usage_errors():
-            found = describe(model, dtype)
+            _check_dtype(dtype)  # first, for a model may have to be downloaded
+            found = _find(model, dtype)
         print(json_format.dumps(asdict(found)) if json else _as_table(found))
 
 
-def describe(model: str, dtype: str) -> ModelInfo:
-    """Look at a model.
+def describe(
+    model: str, config: ModelConfig, dtype: str, *, layout: str = "preset", path: str | None = None
+) -> ModelInfo:
+    """The numbers of a model.
 
     Args:
-        model: a folder, a GGUF file, the name of a preset, or a Hugging Face id.
+        model: its name.
+        config: its shape.
         dtype: ``float32`` or ``bfloat16``.
-
-    Raises:
-        ValueError: there is no such model, its files are not what they should be, or the dtype is another one.
+        layout: as in ``ModelInfo``, as ``path`` is.
     """
-    if dtype not in _BYTES_PER_ELEMENT:
-        raise ValueError(f"dtype is {dtype!r}; it must be {' or '.join(map(repr, _BYTES_PER_ELEMENT))}")
-    layout, path, config = _find(model)
     num_parameters = sum(prod(shape) for shape in weight_shapes(config).values())
     return ModelInfo(
         model=model,
@@ -83,13 +82,19 @@ def describe(model: str, dtype: str) -> ModelInfo:
     )
 
 
-def _find(model: str) -> tuple[str, str | None, ModelConfig]:
+def _check_dtype(dtype: str) -> None:
+    if dtype not in _BYTES_PER_ELEMENT:
+        raise ValueError(f"dtype is {dtype!r}; it must be {' or '.join(map(repr, _BYTES_PER_ELEMENT))}")
+
+
+def _find(model: str, dtype: str) -> ModelInfo:
+    """The model that the user calls so; a folder or file of a preset's name hides the preset, as when it is loaded."""
     from checkpoints import PRESETS, locate, open_checkpoint  # these import the hub's client, which --help need not
 
     if model in PRESETS and not Path(model).exists():
-        return "preset", None, PRESETS[model]
+        return describe(model, PRESETS[model], dtype)
     checkpoint = open_checkpoint(locate(model))
-    return checkpoint.layout, str(checkpoint.path), checkpoint.config
+    return describe(model, checkpoint.config, dtype, layout=checkpoint.layout, path=str(checkpoint.path))
 
 
 def _as_table(found: ModelInfo) -> str:

@@ -21,7 +21,7 @@ def models(
     """
     from checkpoints import PRESETS  # imports the hub's client, which --help need not
 
-    found = [describe(name, "bfloat16") for name in PRESETS]
+    found = [describe(name, config, "bfloat16") for name, config in PRESETS.items()]
     print("\n".join(json_format.dumps(asdict(each)) for each in found) if json else _as_table(found))
 
 

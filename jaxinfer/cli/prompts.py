@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxinfer.cli.chat_entries import BYTE_ORDER_MARK
 from jaxinfer.cli.conversation import Conversation
+from jaxinfer.prompts import Prompt
 
 if TYPE_CHECKING:
-    from jaxinfer.llm import LLM, Prompt
+    from jaxinfer.tokenizers.protocol import Tokenizer
 
 _STDIN = "-"
 
@@ -56,16 +58,19 @@ class PromptForm:
         if self.template_kwargs is not None and not self.chat:
             raise ValueError("--chat-template-kwargs goes with --chat")
 
-    def check_model(self, llm: "LLM") -> None:
+    def check_tokenizer(self, tokenizer: "Tokenizer | None") -> None:
         """Refuses a model that can take no prompt of this form.
 
         Raises:
-            ValueError: it has no chat template.
+            ValueError: it has no chat template, or that refuses the system message or a variable.
         """
-        if self.chat and (llm.tokenizer is None or not llm.tokenizer.can_chat):
+        if not self.chat:
+            return
+        if tokenizer is None or not tokenizer.can_chat:
             raise ValueError("this model has no chat template; leave out --chat")
+        Conversation(self.system, self.template_kwargs).check(tokenizer)
 
-    def engine_prompt(self, text: str) -> "Prompt":
+    def engine_prompt(self, text: str) -> Prompt:
         """What ``LLM.generate`` takes for this text.
 
         Raises:
@@ -120,7 +125,7 @@ def _read_lines(file: str) -> list[UserPrompt]:
     name = "stdin" if file == _STDIN else file
     try:
         raw = _read_stdin() if file == _STDIN else _read_file(file)
-        text = raw.decode("utf-8-sig")
+        text = raw.decode("utf-8").removeprefix(BYTE_ORDER_MARK)
     except OSError as error:
         raise ValueError(f"the prompts file {name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 
-from jaxinfer.cli.exits import print_error
+from jaxinfer.cli.exits import print_error, print_text
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import UserPrompt
 from jaxinfer.outputs import RequestMetrics, RequestOutput
@@ -64,7 +64,7 @@ class ResultWriter:
             print(result.as_json(), flush=True)
         elif result.output is not None and result.error is None:
             title = f"==> {result.prompt.place}: {_shortened(result.prompt.text)}"
-            print(f"{title}\n{shown_text(result.output, as_ids=self.as_ids)}\n", flush=True)
+            print_text(f"{title}\n{shown_text(result.output, as_ids=self.as_ids)}\n\n")
         if result.error is not None:
             print_error(f"{result.prompt.place}: {result.error}")
 

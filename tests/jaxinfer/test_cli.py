@@ -28,6 +28,7 @@ from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, Totals, p
 from jaxinfer.kernel_self_test import KernelSelfTestError
 from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
 from jaxinfer.sampling_params import SamplingParams
+from tests.conversations import UNFIT, FakeTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -172,6 +173,27 @@ def test_text_is_on_stdout_before_the_next_piece_is_there(capsys):
     assert stream_one(llm, UserPrompt("Hello", "prompt 1"), "Hello", SamplingParams())
     expected = "3 prompt tokens (1 cached), 5 output tokens, first after 0.500 s, then 2.0 tokens per second\n"
     assert capsys.readouterr() == ("\n", expected)
+
+
+STEERING = "\x1b]0;owned\x07 \x9b2J \r\x08\x00\x7f"
+SPELLED = r"\x1b]0;owned\x07 \x9b2J \r\x08\x00\x7f"
+HARMLESS = "a\tb\nc \u00e9 \u6f22\u3000\u200d\U0001f44d \u05d0\u200f"
+
+
+@pytest.mark.parametrize(("at_terminal", "shown"), [(True, SPELLED), (False, STEERING)])
+def test_text_steers_no_terminal_and_a_file_gets_it_as_it_is(at_terminal, shown, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: at_terminal)
+    text = STEERING + HARMLESS
+
+    def stream(prompts, params):
+        yield output_of(text, delta=text)
+
+    llm = SimpleNamespace(tokenizer=object(), stream=stream)
+    assert stream_one(llm, UserPrompt("Hello", "prompt 1"), "Hello", SamplingParams())
+    assert capsys.readouterr().out == f"{shown}{HARMLESS}\n"
+    ResultWriter(as_json=False, as_ids=False).write(Result(UserPrompt("a\x1b[2J", "line 1 of x"), output_of(text)))
+    title = "a\\x1b[2J" if at_terminal else "a\x1b[2J"
+    assert capsys.readouterr().out == f"==> line 1 of x: {title}\n{shown}{HARMLESS}\n\n"
 
 
 STREAM_ONE_AND_WAIT = """
@@ -372,9 +394,10 @@ def test_lines_of_a_prompts_file(raw, expected, tmp_path):
 
 def test_a_prompts_file_that_cannot_be_read_is_named(tmp_path):
     binary = tmp_path / "binary"
-    binary.write_bytes(b"ok\n\xff\xfe")
-    with pytest.raises(ValueError, match=rf"{binary} is not UTF-8: byte 3 is 0xff"):
-        gather_prompts(None, str(binary))
+    for mark in (b"", b"\xef\xbb\xbf"):
+        binary.write_bytes(mark + b"ok\n\xff\xfe")
+        with pytest.raises(ValueError, match=rf"{binary} is not UTF-8: byte {len(mark) + 3} is 0xff"):
+            gather_prompts(None, str(binary))
     with pytest.raises(ValueError, match=f"{tmp_path / 'absent'} cannot be read: No such file"):
         gather_prompts(None, str(tmp_path / "absent"))
 
@@ -415,12 +438,22 @@ def test_chat_puts_the_system_message_before_the_users():
     assert with_options.engine_prompt("Who?") == {"messages": [user], "chat_template_kwargs": options}
 
 
-def test_chat_with_a_model_without_a_template_is_refused():
-    form = PromptForm(chat=True, system=None, template_kwargs=None, token_ids=False)
-    for tokenizer in (None, SimpleNamespace(can_chat=False)):
-        with pytest.raises(ValueError, match="no chat template"):
-            form.check_model(SimpleNamespace(tokenizer=tokenizer))
-    form.check_model(SimpleNamespace(tokenizer=SimpleNamespace(can_chat=True)))
+@pytest.mark.parametrize(
+    ("tokenizer", "system", "words"),
+    [
+        (None, "Be brief.", "this model has no chat template; leave out --chat"),
+        (SimpleNamespace(can_chat=False), "Be brief.", "this model has no chat template; leave out --chat"),
+        (FakeTokenizer(), UNFIT, "the chat template failed: unfit"),
+    ],
+)
+def test_chat_with_a_model_that_cannot_is_refused_before_its_weights_are_read(tokenizer, system, words, monkeypatch):
+    def make(*arguments, **settings):
+        raise AssertionError("the weights were wanted")
+
+    monkeypatch.setattr("jaxinfer.llm.LLM", make)
+    monkeypatch.setattr("jaxinfer.loading.open_model", lambda model, load_format: SimpleNamespace(tokenizer=tokenizer))
+    result = jaxinfer("generate", "--model", "some-model", "--prompt", "Hello", "--chat", "--system", system)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"error: {words}\n")
 
 
 # ---- info ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from jaxinfer.cli.chat_session import ChatSession
 from jaxinfer.cli.conversation import Conversation, Exchange
 from jaxinfer.cli.ctrl_c import CtrlC
 from jaxinfer.sampling_params import SamplingParams
-from tests.conversations import REFUSE, FakeLLM, lines, out_of_room, press
+from tests.conversations import REFUSE, UNFIT, FakeLLM, FakeTokenizer, lines, out_of_room, press
 
 
 @pytest.fixture
@@ -53,9 +53,28 @@ def test_the_system_message_comes_first_and_can_be_changed_and_dropped(capsys):
 
 
 def test_the_template_gets_its_variables_with_every_message():
-    llm = FakeLLM(["a"], ["b"])
-    talk(llm, "1", "/reset", "2", conversation=Conversation(template_kwargs={"enable_thinking": False}))
-    assert llm.options == {"enable_thinking": False}
+    llm = FakeLLM(["a"], ["b"], ["c"])
+    options = {"enable_thinking": False}
+    talk(llm, "1", "/reset", "2", "/undo", "3", conversation=Conversation(template_kwargs=options))
+    assert llm.prompts == [
+        {"messages": [{"role": "user", "content": question}], "chat_template_kwargs": options} for question in "123"
+    ]
+
+
+def test_without_variables_there_are_none():
+    llm = FakeLLM(["a"])
+    talk(llm, "1")
+    assert llm.prompts == [{"messages": [{"role": "user", "content": "1"}]}]
+
+
+@pytest.mark.parametrize("before", [None, "Be brief."])
+def test_a_system_message_that_the_template_refuses_is_not_set(before, capsys):
+    llm, conversation = FakeLLM(["a"], ["b"]), Conversation(before)
+    assert talk(llm, "1", f"/system {UNFIT}", "2", conversation=conversation).num_failed == 1
+    assert conversation == Conversation(before, exchanges=[Exchange("1", "a"), Exchange("2", "b")])
+    err = capsys.readouterr().err
+    assert "error: the chat template failed: unfit; the system message is as it was\n" in err
+    assert "is set" not in err
 
 
 @pytest.mark.parametrize(
@@ -77,7 +96,16 @@ def test_reset_leaves_the_system_message():
 
 @pytest.mark.parametrize(
     ("entry", "named"),
-    [("/shout", "/shout"), ("/undo all", "'all'"), ("/undo", "empty"), ("/forget", "empty"), ('"""open', '"""')],
+    [
+        ("/shout", "/shout"),
+        ("/Shout at me", '/shout; /help lists them, and """ around a line makes it a message'),
+        ("/no-command", "/no-command"),
+        ("/etc is what?", "/etc"),
+        ("/undo all", "'all'"),
+        ("/undo", "empty"),
+        ("/forget", "empty"),
+        ('"""open', '"""'),
+    ],
 )
 def test_what_cannot_be_obeyed_is_an_error_and_the_conversation_goes_on(entry, named, capsys):
     llm = FakeLLM(["Yes."])
@@ -103,8 +131,23 @@ def test_a_message_that_is_refused_leaves_the_conversation_as_it_was(capsys):
     assert conversation.exchanges == [Exchange("2", "a"), Exchange("4", "b")]
     out, err = capsys.readouterr()
     assert out == "a\nb\n"
-    assert err.count("error: its prompt is too long\nthe conversation is as it was before this message") == 2
-    assert err.count("/forget drops its oldest exchange") == 1  # only where there is one
+    assert err.count("error: it cannot be served\nthe conversation is as it was before this message\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("questions", "hints"),
+    [
+        (["x" * 101], 0),  # alone: there is nothing to drop
+        (["x", "x" * 99], 1),  # with "x" and "a" before it, one too many
+        (["x", "x" * 98], 0),  # refused for something else
+        (["x", UNFIT + "x" * 100], 0),
+    ],
+)
+def test_how_to_make_room_is_said_where_that_helps(questions, hints, capsys):
+    *answered, _ = questions
+    talk(FakeLLM(*(["a"] for _ in answered), REFUSE), *questions)
+    hint = "the conversation is as it was before this message; /forget drops its oldest exchange, /reset all\n"
+    assert capsys.readouterr().err.count(hint) == hints
 
 
 def test_an_empty_answer_is_not_kept(capsys):
@@ -150,10 +193,18 @@ def test_ctrl_c_while_a_word_is_written_stops_the_answer_too(ctrl_c, monkeypatch
         if text == " upon":
             press()
 
-    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=write, flush=lambda: None))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=write, flush=lambda: None, isatty=lambda: False))
     talk(FakeLLM(["Once", " upon", " a"]), "1", conversation=conversation, ctrl_c=ctrl_c)
     assert conversation.exchanges == [Exchange("1", "Once upon")]
     assert " a" not in written
+
+
+def test_an_answer_steers_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    conversation = Conversation()
+    talk(FakeLLM(["\x1b]0;", "owned\x07"]), "1", conversation=conversation)
+    assert capsys.readouterr().out == "\\x1b]0;owned\\x07\n"
+    assert conversation.exchanges == [Exchange("1", "\x1b]0;owned\x07")]  # the model sees what it wrote
 
 
 def test_ctrl_c_in_a_line_drops_it_and_says_how_to_leave(ctrl_c, capsys):
@@ -185,7 +236,7 @@ def opens(monkeypatch, tokenizer):
 
     # This one first: it imports jaxinfer.llm, which takes the real `open_model` for itself.
     monkeypatch.setattr("jaxinfer.llm.build_engine", build)
-    monkeypatch.setattr("jaxinfer.loading.open_model", lambda model: SimpleNamespace(tokenizer=tokenizer))
+    monkeypatch.setattr("jaxinfer.loading.open_model", lambda model, load_format: SimpleNamespace(tokenizer=tokenizer))
 
 
 @pytest.mark.parametrize("tokenizer", [None, SimpleNamespace(can_chat=False)])
@@ -225,19 +276,10 @@ def test_a_bad_value_is_one_line_and_exit_code_2(arguments, named):
 
 @pytest.mark.parametrize(("last", "exit_code"), [("/undo", 0), ("/shout", 1)])
 def test_lines_of_a_pipe_are_answered_on_stdout(last, exit_code, monkeypatch):
-    tokenizer = SimpleNamespace(can_chat=True, encode_chat=lambda messages, options: None)
-    opens(monkeypatch, tokenizer)
-    llm, found = FakeLLM(["It is", " Paris."], ["Rome."]), {}
-
-    def make(model, **settings):
-        found.update(settings, model=model)
-        return llm
-
-    monkeypatch.setattr("jaxinfer.llm.LLM", make)
-    options = ["--model", "m", "--temperature", "0", "--page-size", "8", "--no-prefix-cache", "--system", "Be brief."]
-    result = jaxinfer_chat(*options, stdin=f"Capital of France?\nAnd of Italy?\n{last}\n")
+    opens(monkeypatch, FakeTokenizer())
+    llm = FakeLLM(["It is", " Paris."], ["Rome."])
+    monkeypatch.setattr("jaxinfer.llm.LLM", lambda opened, **settings: llm)
+    result = jaxinfer_chat("--model", "m", stdin=f"Capital of France?\nAnd of Italy?\n{last}\n")
     assert (result.exit_code, result.stdout) == (exit_code, "It is Paris.\nRome.\n")
-    assert llm.asked[1][0] == ("system", "Be brief.")
-    assert llm.params == SamplingParams(temperature=0, max_tokens=None)
-    assert found.items() >= {"model": "m", "page_size": 8, "prefix_cache": False, "max_num_seqs": 1}.items()
+    assert llm.params == SamplingParams(max_tokens=None)
     assert ">" not in result.stderr  # the sign is for people

@@ -25,6 +25,16 @@ def test_models_lists_every_preset_in_aligned_columns():
         assert all(line[end - 1].isdigit() and line[end : end + 1] in ("", " ") for line in lines), column
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_folder_of_a_presets_name_changes_nothing(form, tmp_path, monkeypatch):
+    listed = run("models", *form)
+    (tmp_path / "mistral-7b-v0.1").mkdir()
+    (tmp_path / "smollm2-135m").symlink_to(FIXTURES / "tiny_mistral")
+    monkeypatch.chdir(tmp_path)
+    assert run("models", *form) == listed
+    assert json.loads(run("info", "smollm2-135m", "--json"))["layout"] == "huggingface"  # as `generate` finds it
+
+
 def test_models_says_what_each_takes():
     """Ministral 8B's parameters and Llama 2's K and V: 2 x 32 layers x 32 heads x 128 numbers of 2 bytes."""
     lines = {line.split()[0]: " ".join(line.split()) for line in run("models").splitlines()}
