@@ -1,5 +1,6 @@
 """The kind ``gpt2`` of a GGUF's vocabulary: byte-level BPE from its tokens and merges."""
 
+import logging
 import reprlib
 from collections.abc import Sequence
 
@@ -12,6 +13,8 @@ from jaxinfer.tokenizers.library_errors import library_errors
 from jaxinfer.tokenizers.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from jaxinfer.tokenizers.vocabulary_keys import VocabularyKeys
 
+logger = logging.getLogger(__name__)
+
 _CONTROL, _USER_DEFINED = gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED
 
 
@@ -20,22 +23,38 @@ def build_byte_level(keys: VocabularyKeys) -> HuggingFaceTokenizer:
 
     Control tokens are special (decoded to nothing), user-defined ones are text; both are recognised in what is encoded.
 
+    An early file names no pre-tokenizer. As llama.cpp does (``llama_vocab::impl::load``), its texts are then cut in the
+    way called "default", with a warning: the model was hardly trained with texts cut so.
+
     Raises:
         ValueError: a key is missing or malformed, the pre-tokenizer is not known, or the merges do not fit the tokens;
             the message names the file and the key.
     """
-    pre = keys.value("pre", str)
+    pre = _name_of_pre_tokenizer(keys)
     if pre not in PRE_TOKENIZERS:
         raise keys.error("pre", f"is {reprlib.repr(pre)}; known are {', '.join(PRE_TOKENIZERS)}")
     tokens = keys.tokens()
-    add_bos = keys.optional("add_bos_token", bool)
+    said = keys.optional("add_bos_token", bool)
+    add_bos = PRE_TOKENIZERS[pre].add_bos if said is None else said
     return HuggingFaceTokenizer(
         _build(keys, tokens, PRE_TOKENIZERS[pre]),
         bos_token_id=keys.token_id("bos", len(tokens)),
-        add_bos=PRE_TOKENIZERS[pre].add_bos if add_bos is None else add_bos,
+        add_bos=add_bos,
         eos_token_id=keys.token_id("eos", len(tokens)),
         chat_template=keys.chat_template(),
+        chat_adds_bos=add_bos,
     )
+
+
+def _name_of_pre_tokenizer(keys: VocabularyKeys) -> str:
+    name = keys.optional("pre", str)
+    if not name:
+        logger.warning(
+            "%s does not say how its vocabulary cuts texts (tokenizer.ggml.pre), so they are cut in the way called "
+            "'default'; its answers will be worse than the model's. Convert the model once more",
+            keys.path,
+        )
+    return name or "default"
 
 
 def _build(keys: VocabularyKeys, tokens: Sequence[str], pre: PreTokenizer) -> tokenizers.Tokenizer:

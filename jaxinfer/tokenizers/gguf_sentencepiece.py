@@ -5,9 +5,9 @@ defines this encoding does the encoding. What the lists leave out is the same in
 merged by score, characters that are not in the vocabulary become bytes, and texts are not normalized, but a space is
 put before them.
 
-llama.cpp, whose format this is, puts a space after every control token too (``llama_vocab::impl::tokenize``). So do the
-makers of Llama 2 and of the first Mistrals, who encode each turn as a text of its own; later vocabularies say
-``add_space_prefix`` false.
+``add_space_prefix`` says whether that space is put. Converters write the key only where ``tokenizer_config.json`` has
+one for it, so most files, of Llama 2 and of every Mistral, lack it, and then it is. Where the space goes in a
+conversation is the rule of ``jaxinfer.tokenizers.spm``, whatever file the vocabulary comes from.
 """
 
 import struct
@@ -46,6 +46,7 @@ def build_sentencepiece(keys: VocabularyKeys) -> SentencePieceTokenizer:
     types = keys.of_each_token("token_type", int, len(tokens))
     _check(keys, scores, types)
     add_space = keys.optional("add_space_prefix", bool)
+    add_bos = keys.optional("add_bos_token", bool) is not False
     bos, eos = keys.token_id("bos", len(tokens)), keys.token_id("eos", len(tokens))
     with sentencepiece_errors(keys.path):
         model = _model(_spellings(tokens, types), scores, types, add_space is not False)
@@ -53,9 +54,9 @@ def build_sentencepiece(keys: VocabularyKeys) -> SentencePieceTokenizer:
             sentencepiece.SentencePieceProcessor(model_proto=model),
             bos_token_id=_BOS if bos is None else bos,
             eos_token_id=_EOS if eos is None else eos,
-            add_bos=keys.optional("add_bos_token", bool) is not False,
+            add_bos=add_bos,
             chat_template=keys.chat_template(),
-            space_after_control=True,
+            chat_adds_bos=add_bos,
         )
 
 

@@ -17,6 +17,9 @@ def load_gguf_tokenizer(path: Path) -> Tokenizer:
 
     ``add_eos_token`` is not obeyed: what is encoded here is there to be continued.
 
+    ``add_bos_token`` holds for conversations too. llama.cpp, for which these files are written, puts BOS before what a
+    template wrote, so some exporters take it out of the template; where it was left there, it is not put again.
+
     Raises:
         ValueError: the file cannot be read, has no vocabulary, or one of a kind or pre-tokenizer that is not known;
             the message names the file, the key and what is allowed.

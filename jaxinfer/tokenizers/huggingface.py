@@ -39,8 +39,11 @@ class HuggingFaceTokenizer:
         add_bos: bool,
         eos_token_id: int | None,
         chat_template: str | None,
+        chat_adds_bos: bool = False,
     ) -> None:
         """``add_bos``: put BOS first even where the library's own post-processor does not.
+
+        ``chat_adds_bos``: before a conversation as well, where its template writes none.
 
         Raises:
             ValueError: the decoder is of a kind whose text cannot be streamed exactly; the message names it.
@@ -55,6 +58,7 @@ class HuggingFaceTokenizer:
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
         self.chat_template = chat_template
+        self._first_in_chat = bos_token_id if chat_adds_bos else None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ids = self._encode(checked_text(text), add_special_tokens)
@@ -87,7 +91,12 @@ class HuggingFaceTokenizer:
         options: Mapping[str, Any] | None = None,
     ) -> EncodedChat:
         return encode_by_template(
-            self, messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
+            self,
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            options=options,
+            first=self._first_in_chat,
         )
 
     def token_id(self, spelling: str) -> int | None:
@@ -138,7 +147,7 @@ def _is_byte_level(decoder: Any) -> bool:
     if not kinds or not all(_is_text_step(step) for step in steps):
         raise ValueError(
             f"the tokenizer's decoder is {steps!r}; known are ByteLevel alone, and sequences of Replace of U+2581 by a "
-            "space, ByteFallback, Fuse, Strip at the start, and Metaspace"
+            "space, ByteFallback, Fuse, Strip of one space at the start, and Metaspace"
         )
     return False
 
@@ -152,10 +161,10 @@ def _decoder_steps(decoder: Any) -> list[dict[str, Any]]:
 
 def _is_text_step(step: dict[str, Any]) -> bool:
     match step:
-        case {"type": "Replace", "pattern": {"String": pattern}}:
-            return pattern == _SPACE_SYMBOL
-        case {"type": "Strip", "stop": stop}:
-            return stop == 0
+        case {"type": "Replace", "pattern": {"String": pattern}, "content": content}:
+            return (pattern, content) == (_SPACE_SYMBOL, " ")
+        case {"type": "Strip", "content": content, "start": start, "stop": stop}:
+            return content == " " and start <= 1 and stop == 0
         case {"type": kind}:
             return kind in ("ByteFallback", "Fuse", "Metaspace")
     return False

@@ -15,6 +15,7 @@ from jaxinfer.tokenizers.template_chat import encode_by_template
 from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
+_SPACE = (" ", "\u2581")  # the second is how the library writes the first
 _NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"  # normalizer_spec (field 3, two bytes): add_dummy_prefix (field 3) is false
 
 
@@ -23,8 +24,11 @@ class SentencePieceTokenizer:
 
     The library takes text literally: ``<s>`` in a prompt is three characters. Only without ``add_special_tokens``, for
     text that a chat template wrote, do the spellings of control tokens become these tokens. What comes after one of
-    them is then encoded as in the middle of a text, without the space that many vocabularies put before a text, or as
-    a text of its own: the formats of models differ.
+    them is encoded as a text of its own, before which many vocabularies put a space; where it begins with a space, that
+    is the one. So the ids are those of the makers: Llama's encode each turn after ``<s>`` as a text, and write no space
+    there in the template; Mistral's encode each piece between control tokens as a text, and a template writes its
+    space. transformers agrees where its setting ``legacy`` is true; where it is false, no space is put after a control
+    token. llama.cpp always puts one, so it has two where the template wrote one.
     """
 
     def __init__(
@@ -35,11 +39,11 @@ class SentencePieceTokenizer:
         eos_token_id: int | None,
         add_bos: bool,
         chat_template: str | None,
-        space_after_control: bool = False,
+        chat_adds_bos: bool = False,
     ) -> None:
         """``add_bos``: BOS first, where there is one.
 
-        ``space_after_control``: what follows a control token is encoded as a text of its own.
+        ``chat_adds_bos``: before a conversation as well, where its template writes none.
 
         Raises:
             RuntimeError: the library refuses the vocabulary without its space before a text, as it does where the
@@ -47,7 +51,8 @@ class SentencePieceTokenizer:
             UnicodeDecodeError: a piece is not UTF-8.
         """
         self._processor = processor
-        self._after_control = processor if space_after_control else _without_dummy_prefix(processor)
+        self._after_space = _without_dummy_prefix(processor)
+        self._first_in_chat = bos_token_id if chat_adds_bos else None
         self._add_bos = add_bos
         self.vocab_size: int = processor.vocab_size()
         self.bos_token_id = bos_token_id
@@ -80,7 +85,12 @@ class SentencePieceTokenizer:
         options: Mapping[str, Any] | None = None,
     ) -> EncodedChat:
         return encode_by_template(
-            self, messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
+            self,
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            options=options,
+            first=self._first_in_chat,
         )
 
     def token_id(self, spelling: str) -> int | None:
@@ -108,7 +118,8 @@ class SentencePieceTokenizer:
             if i % 2:
                 ids.append(self._control_ids[part])
             else:
-                ids += (self._after_control if i else self._processor).encode(part)
+                has_space = i > 0 and part.startswith(_SPACE)
+                ids += (self._after_space if has_space else self._processor).encode(part)
         return ids
 
     def _num_unsettled(self, held: Sequence[int]) -> int:
@@ -122,13 +133,16 @@ class SentencePieceTokenizer:
 
 
 def _without_dummy_prefix(processor: sentencepiece.SentencePieceProcessor) -> sentencepiece.SentencePieceProcessor:
-    """The same vocabulary, which puts no space before a text.
+    """The same vocabulary, which puts no space before a text, for a text that begins with one.
+
+    Where the vocabulary drops such a space it is needed as it is: what it puts there is the only one.
 
     In a protocol buffer, a message that comes once more is merged into the first. So the setting is changed by what
     follows the model, without a library that reads such buffers.
     """
     model: bytes = processor.serialized_model_proto()
-    return sentencepiece.SentencePieceProcessor(model_proto=model + _NO_DUMMY_PREFIX)
+    without = sentencepiece.SentencePieceProcessor(model_proto=model + _NO_DUMMY_PREFIX)
+    return without if without.encode(" ") else processor
 
 
 def load_sentencepiece(path: Path) -> SentencePieceTokenizer:

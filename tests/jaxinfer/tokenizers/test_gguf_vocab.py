@@ -9,7 +9,7 @@ from tokenizers import pre_tokenizers
 
 from jaxinfer.tokenizers import load_tokenizer
 from tests.reference import load_reference
-from tests.vocabularies import BYTE_LEVEL_TOKENS, smollm2_path, write_gguf, write_gguf_spm
+from tests.vocabularies import BYTE_LEVEL_TOKENS, SPM_PIECES, smollm2_path, write_gguf, write_gguf_spm
 
 SEPARATOR = "\n__ggml_vocab_test__\n"
 
@@ -91,6 +91,80 @@ def test_the_end_of_a_turn_is_not_eos(tmp_path):
     assert load_tokenizer(write_gguf(tmp_path / "b.gguf", eot_token_id=2)).eos_token_id is None
 
 
+KINDS = pytest.mark.parametrize("write", [write_gguf, write_gguf_spm], ids=["gpt2", "llama"])
+BOS_OF = {write_gguf: 0, write_gguf_spm: 1}
+SAYS = "{{ bos_token }}"
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("template", "adds", "begins"),
+    [
+        (SAYS, True, 1),
+        ("", True, 1),
+        (SAYS + SAYS, True, 2),
+        (SAYS, False, 1),
+        ("", False, 0),
+    ],
+    ids=["spelled", "left out", "spelled twice", "spelled and not added", "left out and not added"],
+)
+@pytest.mark.parametrize("content", ["hello", " hello", ""])
+def test_bos_of_a_conversation(tmp_path, write, template, adds, begins, content):
+    """Exporters leave BOS to the program that reads the file, where it says add_bos_token.
+
+    What comes after it is as if the template had spelled it.
+    """
+    tokenizer = load_tokenizer(write(tmp_path / "m.gguf", bos_token_id=BOS_OF[write], add_bos_token=adds))
+    tokenizer.chat_template = template + "{{ messages[0].content }}"
+    chat = tokenizer.encode_chat([{"role": "user", "content": content}])
+    assert chat.text == "<s>" * begins + content
+    assert chat.token_ids == tokenizer.encode("<s>" * begins + content, add_special_tokens=False)
+    assert chat.token_ids.count(BOS_OF[write]) == begins
+
+
+@KINDS
+def test_a_bos_that_no_text_spells_comes_first_too(tmp_path, write):
+    """The file calls an ordinary token BOS, which in a text is a letter of a word."""
+    tokens = BYTE_LEVEL_TOKENS if write is write_gguf else [piece for piece, _, _ in SPM_PIECES]
+    bos = tokens.index("h")
+    tokenizer = load_tokenizer(write(tmp_path / "m.gguf", bos_token_id=bos, add_bos_token=True))
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    ids = tokenizer.encode_chat([{"role": "user", "content": "ello"}]).token_ids
+    assert ids == [bos, *tokenizer.encode("ello", add_special_tokens=False)]
+
+
+def test_without_the_key_bos_is_as_the_kind_has_it(tmp_path):
+    """See ``llama_vocab::impl::load``: a SentencePiece vocabulary adds it, of the others those that are named so."""
+    for path, begins in {
+        write_gguf_spm(tmp_path / "spm.gguf"): [1],
+        write_gguf(tmp_path / "llama3.gguf", pre="llama-bpe", bos_token_id=0): [0],
+        write_gguf(tmp_path / "qwen2.gguf", pre="qwen2", bos_token_id=0): [],
+    }.items():
+        tokenizer = load_tokenizer(path)
+        tokenizer.chat_template = "{{ messages[0].content }}"
+        ids = tokenizer.encode_chat([{"role": "user", "content": "hello"}]).token_ids
+        assert ids == tokenizer.encode("hello") == [*begins, *tokenizer.encode("hello", add_special_tokens=False)]
+
+
+@pytest.mark.parametrize("pre", [None, ""])
+def test_without_a_pre_tokenizer_it_is_the_default_and_a_warning(tmp_path, caplog, pre):
+    """As in llama.cpp. Its default cuts punctuation off by itself: no merge of "." and what follows."""
+    path = tmp_path / "early.gguf"
+    write_gguf(path, pre="default")
+    named = load_tokenizer(path)
+    assert caplog.records == []
+    if pre is None:
+        path.write_bytes(path.read_bytes().replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.erp"))
+    else:
+        write_gguf(path, pre="gpt-2")
+        content = path.read_bytes()
+        assert content.count(b"\x05\x00\x00\x00\x00\x00\x00\x00gpt-2") == 1
+        path.write_bytes(content.replace(b"\x05\x00\x00\x00\x00\x00\x00\x00gpt-2", b"\x00" * 8))
+    early = load_tokenizer(path)
+    assert [str(path) in record.getMessage() for record in caplog.records] == [True]
+    assert early._inner.pre_tokenizer.__getstate__() == named._inner.pre_tokenizer.__getstate__()
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -125,9 +199,6 @@ def test_a_list_of_another_type_is_named(tmp_path):
     writer.close()
     with pytest.raises(ValueError, match=r"m\.gguf: the items of tokenizer\.ggml\.tokens must be of type str"):
         load_tokenizer(path)
-
-
-KINDS = pytest.mark.parametrize("write", [write_gguf, write_gguf_spm], ids=["gpt2", "llama"])
 
 
 @KINDS
