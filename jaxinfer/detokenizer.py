@@ -1,53 +1,112 @@
 """The text of one request, as its tokens come: each running request owns one of these, on the engine's edge."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from jaxinfer.outputs import ToolCall
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
 
-class IncrementalDetokenizer:
-    """Turns output tokens into text that never has to be taken back.
+class Detokenizer(Protocol):
+    """What the engine asks of whatever makes the text of a request."""
 
-    With P the prompt and O all tokens pushed, the law is: the deltas (all pushes, then ``finish``), joined, are
+    @property
+    def text(self) -> str:
+        """All deltas so far, joined."""
+
+    @property
+    def tool_calls(self) -> Sequence[ToolCall]:
+        """The calls that the request has made, known after ``finish``."""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """The delta that these tokens bring.
+
+        Raises:
+            ValueError: a token id is negative or no whole number; then none of ``token_ids`` has been taken.
+        """
+
+    def finish(self, *, is_whole: bool) -> str:
+        """The last delta: what was held back. To be called once, at the end.
+
+        Args:
+            is_whole: the model ended its answer itself, and was not cut off.
+        """
+
+
+class TextPieces:
+    """A text that grows at its end, kept in pieces: to add one copies that one only, to read the whole copies it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> str:
+        """``piece``, taken."""
+        if piece:
+            self._pieces.append(piece)
+        return piece
+
+    def joined(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return "".join(self._pieces)
+
+
+class OutputStream:
+    """Turns output tokens into text that never has to be taken back, and keeps none of it.
+
+    With P the prompt and O all tokens pushed, the law is: what ``push`` and in the end ``settle`` give, joined, is
     ``decode(P + O)`` without the longest prefix that it shares with ``decode(P)``. So prompt and text read on from one
     another: the text keeps the space before its first word where the prompt has text, and has none after BOS alone. A
     prompt that ends inside a character leaves the whole character to the text.
 
     An id without a token (see ``jaxinfer.tokenizers.protocol``) gives no text, in the prompt as in the output.
 
-    A delta is settled: no later token changes it. What a token costs does not depend on how many came before it.
-
-    Attributes:
-        text: all deltas so far, joined.
+    What is given is settled: no later token changes it. What a token costs does not depend on how many came before it.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
         """Raises ValueError for a negative token id, or one that is no whole number."""
         self._stream = tokenizer.text_stream(prompt_token_ids)
         self._shown_by_prompt = self._stream.pending()
-        self.text = ""
 
-    def push(self, token_ids: Sequence[int]) -> str:
-        """The text that these tokens settle, often "" while a character is incomplete.
+    def push(self, token_id: int) -> str:
+        """The text that this token settles, often "" while a character is incomplete. ValueError for what is no id."""
+        return self._new(self._stream.push(token_id))
 
-        Raises:
-            ValueError: a token id is negative or no whole number; then none of ``token_ids`` has been taken.
-        """
-        return self._emit("".join(map(self._stream.push, checked_token_ids(token_ids))))
+    def settle(self) -> str:
+        """The text that was held back, as it reads now: what comes later is read as not connected with it."""
+        return self._new(self._stream.settle())
 
-    def finish(self) -> str:
-        """The text that was held back, as it reads now that no further token comes. To be called once, at the end."""
-        return self._emit(self._stream.pending())
-
-    def _emit(self, text: str) -> str:
+    def _new(self, text: str) -> str:
         """Drops what the prompt's own text has shown already: an incomplete end that the output did not change."""
         if text and self._shown_by_prompt:
             shared = _shared_prefix_len(text, self._shown_by_prompt)
             self._shown_by_prompt = self._shown_by_prompt[shared:] if shared == len(text) else ""
             text = text[shared:]
-        self.text += text
         return text
+
+
+class IncrementalDetokenizer:
+    """A ``Detokenizer`` that gives an answer's text as it is, by the law of ``OutputStream``; it finds no calls."""
+
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
+        """Raises ValueError for a negative token id, or one that is no whole number."""
+        self._stream = OutputStream(tokenizer, prompt_token_ids)
+        self._text = TextPieces()
+
+    @property
+    def text(self) -> str:
+        return self._text.joined()
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        return self._text.add("".join(map(self._stream.push, checked_token_ids(token_ids))))
+
+    def finish(self, *, is_whole: bool = True) -> str:
+        """See ``Detokenizer``; whether the answer ``is_whole`` makes no difference."""
+        return self._text.add(self._stream.settle())
 
 
 def _shared_prefix_len(a: str, b: str) -> int:

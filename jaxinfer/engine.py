@@ -15,9 +15,9 @@ from numbers import Integral
 
 from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig
-from jaxinfer.detokenizer import IncrementalDetokenizer
+from jaxinfer.detokenizer import Detokenizer, IncrementalDetokenizer
 from jaxinfer.interrupts import interrupts_held
-from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, ToolCall, Usage
+from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
 from jaxinfer.request import Request
 from jaxinfer.runner import ModelRunner, StepOutput
 from jaxinfer.sampling_params import SamplingParams
@@ -37,7 +37,7 @@ class _Tracked:
     request: Request
     prompt: str | None
     shown_prompt_ids: list[int]  # for outputs: a caller may do with them what it likes
-    detokenizer: IncrementalDetokenizer | ToolCallDetokenizer | None
+    detokenizer: Detokenizer | None
     stream: bool
     arrival_time: float
     first_scheduled_time: float | None = None
@@ -234,11 +234,12 @@ class Engine:
             delta, error = "", f"its tokens cannot be turned into text: {fault}"
         if request.is_finished:
             del self._tracked[request.request_id]
-        tool_calls = _tool_calls(tracked.detokenizer)
+        detokenizer = tracked.detokenizer
+        tool_calls = tuple(detokenizer.tool_calls) if detokenizer is not None else ()
         finish_reason = "tool_calls" if tool_calls else request.finish_reason
         completion = CompletionOutput(
             index=0,
-            text=tracked.detokenizer.text if tracked.detokenizer is not None else "",
+            text=detokenizer.text if detokenizer is not None else "",
             token_ids=list(request.output_token_ids),
             finish_reason=finish_reason if error is None else "error",
             delta=delta,
@@ -273,9 +274,7 @@ class Engine:
         tracked.num_read = end
         if not request.is_finished:
             return delta
-        if isinstance(detokenizer, ToolCallDetokenizer):
-            return delta + detokenizer.finish(is_whole=request.finish_reason == "stop")
-        return delta + detokenizer.finish()
+        return delta + detokenizer.finish(is_whole=request.finish_reason == "stop")
 
     def _note_first_scheduled(self, batch: Batch) -> None:
         now = time.perf_counter()
@@ -286,7 +285,7 @@ class Engine:
 
     def _detokenizer(
         self, prompt_token_ids: list[int], tool_format: ToolCallFormat | None
-    ) -> IncrementalDetokenizer | ToolCallDetokenizer | None:
+    ) -> Detokenizer | None:
         if self._tokenizer is None:
             return None
         if tool_format is None:
@@ -315,7 +314,3 @@ class Engine:
             if isinstance(token_id, bool) or not isinstance(token_id, Integral) or not 0 <= token_id < vocab_size:
                 raise ValueError(f"{name} has {token_id!r}; a token id is a whole number in [0, {vocab_size})")
         return list(map(int, checked))
-
-
-def _tool_calls(detokenizer: IncrementalDetokenizer | ToolCallDetokenizer | None) -> tuple[ToolCall, ...]:
-    return detokenizer.tool_calls if isinstance(detokenizer, ToolCallDetokenizer) else ()

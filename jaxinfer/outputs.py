@@ -1,15 +1,16 @@
 """What a caller gets back for a request, in the shape that users of vLLM know."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A function that the model asks its caller to run, as OpenAI's API has it.
+    """A function that the model asks its caller to run: what OpenAI's API nests, flat.
 
     Attributes:
-        id: by which the tool's result names the call: the model's own, or nine random letters and digits.
+        id: by which the tool's result names the call, nine letters and digits: the model's own, where it wrote one that
+            no call before it has, else random ones. No two calls of an answer share one.
         name: of the function; nobody has checked that there is such a tool.
         arguments: JSON text of an object; nobody has checked it against the tool's schema.
     """
@@ -17,6 +18,10 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+
+    def as_message_item(self) -> dict[str, Any]:
+        """The call as OpenAI's API nests it, to go into ``tool_calls`` of the assistant's message in a conversation."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass(frozen=True)

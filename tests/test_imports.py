@@ -43,7 +43,7 @@ ALLOWED = {
     ],
     "jaxinfer.chat_template.*": ["jaxinfer.chat_template.*"],
     "jaxinfer.tokenizers.*": ["jaxinfer.chat_template.*", "jaxinfer.gguf_header", "jaxinfer.tokenizers.*"],
-    "jaxinfer.detokenizer": ["jaxinfer.tokenizers.*"],
+    "jaxinfer.detokenizer": ["jaxinfer.outputs", "jaxinfer.tokenizers.*"],
     "jaxinfer.tool_calls.*": [
         "jaxinfer.detokenizer",
         "jaxinfer.outputs",

@@ -31,6 +31,9 @@ class TextStream(Protocol):
     def pending(self) -> str:
         """The text of what is held back, as it reads if no further token comes."""
 
+    def settle(self) -> str:
+        """``pending``, given for good: tokens that follow do not change it, nor it them."""
+
 
 @dataclass(frozen=True)
 class EncodedChat:

@@ -49,6 +49,10 @@ class ByteStream:
     def pending(self) -> str:
         return self._held.decode("utf-8", "replace")
 
+    def settle(self) -> str:
+        text, self._held = self.pending(), b""
+        return text
+
     def _is_whole_text(self, token_id: int) -> bool:
         data = self._token_bytes(token_id)
         try:
@@ -101,6 +105,14 @@ class WindowStream:
 
     def pending(self) -> str:
         return self._text_after_context(self._held)
+
+    def settle(self) -> str:
+        """The context stays a word, where there is one: bytes in it would be read together with later ones."""
+        text = self.pending()
+        if not self._before_text:
+            self._move_context(self._held)
+        self._held = []
+        return text
 
     def _text_after_context(self, ids: Sequence[int]) -> str:
         return self._decode([*self._before, *ids])[len(self._before_text) :]

@@ -1,7 +1,8 @@
 """Calls of tools in what a model writes: each family has a form of its own for them, learnt in training.
 
-A format says by data and two functions how such a call begins in a growing answer and how a whole one is read
-(``formats``, one file each); ``choice`` finds the format of a model, and ``detokenizer`` keeps calls out of the text.
+A format is data (``formats``, and a file for each family); ``choice`` finds the format of a model. ``markers`` says
+what in an answer is a marker, ``reader`` finds calls between text and text between calls with one ``candidate`` at a
+time, and ``detokenizer`` is what the engine has of all that.
 What a model writes may be anything: no function here raises for it, and none takes more than linear time.
 """
 

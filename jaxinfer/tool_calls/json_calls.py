@@ -9,53 +9,46 @@ from jaxinfer.outputs import ToolCall
 
 # Mistral's templates take ids of exactly nine letters and digits, and refuse all others; no other family minds them.
 _ID_LENGTH = 9
-_WRITTEN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_USABLE_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-# Not strict: models write a newline inside a string as it is.
-_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse)
-
-
-def read_value(text: str, start: int) -> tuple[Any, int] | None:
-    """The JSON value that begins at ``start`` exactly, and where it ends; None where there is none.
-
-    The value ends where JSON says so, so a marker inside one of its strings is nothing but text. A failure takes time
-    that grows with ``start``: to be called once more after success only.
-    """
+def _read_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that ``text`` is; not strictly, since models write a newline inside a string as it is."""
     try:
-        return _DECODER.raw_decode(text, start)
+        value = json.loads(text, strict=False, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
+    return value if isinstance(value, dict) else None
 
 
-def read_call(text: str, start: int) -> tuple[ToolCall, int] | None:
-    """The call whose JSON object begins at ``start``, as ``call_of`` takes it, and where it ends."""
-    found = read_value(text, start)
-    if found is None:
+def read_call(text: str, taken_ids: set[str]) -> ToolCall | None:
+    """A call from ``{"name": ..., "arguments": {...}}``, Llama's ``parameters`` in their place, with or without id.
+
+    ``taken_ids`` as for ``make_call``. Takes time that is linear in ``text``, whether it is one or not.
+    """
+    value = _read_object(text)
+    if value is None:
         return None
-    call = call_of(found[0])
-    return None if call is None else (call, found[1])
+    return make_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id"), taken_ids)
 
 
-def call_of(value: Any) -> ToolCall | None:
-    """A call from ``{"name": ..., "arguments": {...}}``, Llama's ``parameters`` in their place, with or without id."""
-    if not isinstance(value, dict):
-        return None
-    return make_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id"))
+def make_call(name: Any, arguments: Any, call_id: Any, taken_ids: set[str]) -> ToolCall | None:
+    """A call, or None where name or arguments are not what a call has.
 
-
-def make_call(name: Any, arguments: Any, call_id: Any) -> ToolCall | None:
-    """A call, or None where name or arguments are not what a call has; without a usable id, it gets a random one.
-
-    ``arguments`` is an object, or JSON text of one. In the call it is text that is valid JSON and valid UTF-8.
+    ``arguments`` is an object, JSON text of one, or None, which is one without members. In the call it is text that is
+    valid JSON and valid UTF-8. The model's own id is kept only where every template takes it and no other call of the
+    answer has it, since a result names its call by it. ``taken_ids`` are those of the answer; the call's is added.
     """
     if isinstance(arguments, str):
-        found = read_value(arguments, 0)
-        arguments = found[0] if found is not None and found[1] == len(arguments) else None
+        arguments = _read_object(arguments or "{}")
+        if arguments is None:
+            return None
+    if arguments is None:
+        arguments = {}
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         return None
     try:
@@ -63,9 +56,13 @@ def make_call(name: Any, arguments: Any, call_id: Any) -> ToolCall | None:
         (name + text).encode()
     except (ValueError, RecursionError):  # a number beyond all floats, half of a character
         return None
-    usable = isinstance(call_id, str) and _WRITTEN_ID.fullmatch(call_id)
-    return ToolCall(id=call_id if usable else _new_id(), name=name, arguments=text)
+    is_usable = isinstance(call_id, str) and _USABLE_ID.fullmatch(call_id) and call_id not in taken_ids
+    call = ToolCall(id=call_id if is_usable else _new_id(taken_ids), name=name, arguments=text)
+    taken_ids.add(call.id)
+    return call
 
 
-def _new_id() -> str:
-    return secrets.token_hex(_ID_LENGTH)[:_ID_LENGTH]
+def _new_id(taken_ids: set[str]) -> str:
+    while (call_id := secrets.token_hex(_ID_LENGTH)[:_ID_LENGTH]) in taken_ids:
+        pass
+    return call_id

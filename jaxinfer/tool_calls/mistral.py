@@ -7,53 +7,23 @@ tells which it is.
 
 import re
 
-from jaxinfer.outputs import ToolCall
-from jaxinfer.tool_calls.formats import Opening, Parsed, ToolCallFormat, find_marker
-from jaxinfer.tool_calls.json_calls import call_of, make_call, read_value
+from jaxinfer.tool_calls.formats import CODE_CLASS, CODES, MAX_SPACE, ToolCallFormat
 
-_MARKER = "[TOOL_CALLS]"
-_OPENING = re.compile(r"\s*+\[TOOL_CALLS\]\s*+")
-_HEAD = re.compile(
-    r"(?P<name>[^\s\[\]{}\"]{1,256}+)\s*+(?:\[CALL_ID\]\s*+(?P<id>[^\s\[\]{}]{0,64}+)\s*+)?+(?:\[ARGS\]\s*+)?+(?=\{)"
+_SPACE = rf"\s{{0,{MAX_SPACE}}}"
+_NAME = rf"(?:(?!{CODE_CLASS})[^\s\[\]{{}}\"])"
+_ID = rf"(?:(?!{CODE_CLASS})[^\s\[\]{{}}])"
+_ARGS, _CALL_ID = CODES[1], CODES[2]
+
+MISTRAL = ToolCallFormat(
+    name="mistral",
+    markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    head=re.compile(
+        rf"{_SPACE}(?:(?=[\[{{])|(?P<name>{_NAME}{{1,256}}){_SPACE}(?:{_CALL_ID}{_SPACE}(?P<id>{_ID}{{0,64}}){_SPACE})?"
+        rf"(?:{_ARGS}{_SPACE})?(?=\{{))"
+    ),
+    head_so_far=re.compile(
+        rf"{_SPACE}(?:{_NAME}{{1,256}}{_SPACE}(?:{_CALL_ID}{_SPACE}{_ID}{{0,64}}{_SPACE})?(?:{_ARGS}{_SPACE})?)?"
+    ),
+    closing=re.compile(""),
+    filler=re.compile(r"\s*+"),
 )
-
-
-def _find_opening(text: str, _is_beginning: bool) -> Opening:
-    return find_marker(text, _MARKER)
-
-
-def _parse(written: str) -> Parsed:
-    calls: list[ToolCall] = []
-    end = 0
-    while opening := _OPENING.match(written, end):
-        found = _read_list(written, opening.end()) or _read_named(written, opening.end())
-        if found is None:
-            break
-        calls += found[0]
-        end = found[1]
-    rest = written[end:]
-    return Parsed(tuple(calls), rest if rest.strip() else "")
-
-
-def _read_list(written: str, start: int) -> tuple[list[ToolCall], int] | None:
-    if not written.startswith(("[", "{"), start):
-        return None
-    found = read_value(written, start)
-    if found is None:
-        return None
-    value, end = found
-    calls = [call_of(item) for item in (value if isinstance(value, list) else [value])]
-    whole = [call for call in calls if call is not None]
-    return (whole, end) if whole and len(whole) == len(calls) else None
-
-
-def _read_named(written: str, start: int) -> tuple[list[ToolCall], int] | None:
-    head = _HEAD.match(written, start)
-    found = read_value(written, head.end()) if head else None
-    if head is None or found is None:
-        return None
-    call = make_call(head["name"], found[0], head["id"])
-    return None if call is None else ([call], found[1])
-
-
-MISTRAL = ToolCallFormat("mistral", (_MARKER, "[ARGS]", "[CALL_ID]"), _find_opening, _parse)

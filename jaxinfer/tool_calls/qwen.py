@@ -1,38 +1,19 @@
 """The calls of Qwen2.5, Qwen3 and Hermes: ``<tool_call>``, ``{"name": "f", "arguments": {...}}``, ``</tool_call>``.
 
 Each of the three stands on a line of its own, for every call anew. Text may come before the first and, against all
-training, between calls and behind them; it stays text.
+training, between calls and behind them; it stays text. The end marker is forgotten at times.
 """
 
 import re
 
-from jaxinfer.outputs import ToolCall
-from jaxinfer.tool_calls.formats import Opening, Parsed, ToolCallFormat, find_marker
-from jaxinfer.tool_calls.json_calls import read_call
+from jaxinfer.tool_calls.formats import CODES, MAX_SPACE, ToolCallFormat
 
-_MARKER, _END_MARKER = "<tool_call>", "</tool_call>"
-_OPENING = re.compile(r"<tool_call>\s*+")
-_CLOSING = re.compile(r"\s*+(?:</tool_call>)?+")  # forgotten at times, when the answer ends there
-
-
-def _find_opening(text: str, _is_beginning: bool) -> Opening:
-    return find_marker(text, _MARKER)
-
-
-def _parse(written: str) -> Parsed:
-    calls: list[ToolCall] = []
-    texts: list[str] = []
-    end = 0
-    while opening := _OPENING.search(written, end):
-        found = read_call(written, opening.end())
-        if found is None:
-            break
-        texts.append(written[end : opening.start()])
-        calls.append(found[0])
-        closing = _CLOSING.match(written, found[1])
-        end = found[1] if closing is None else closing.end()
-    texts.append(written[end:])
-    return Parsed(tuple(calls), "".join(text for text in texts if text.strip()))
-
-
-QWEN = ToolCallFormat("qwen", (_MARKER, _END_MARKER), _find_opening, _parse)
+QWEN = ToolCallFormat(
+    name="qwen",
+    markers=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+    head=re.compile(rf"\s{{0,{MAX_SPACE}}}+(?=\{{)"),
+    head_so_far=re.compile(rf"\s{{0,{MAX_SPACE}}}"),
+    closing=re.compile(rf"\s*+{CODES[1]}"),
+    filler=re.compile(r"\s*+"),
+    thought=(CODES[2], CODES[3]),
+)

@@ -41,10 +41,7 @@ def message(calls: Sequence[ToolCall], content: str | None = None) -> dict[str, 
     return {
         "role": "assistant",
         "content": content,
-        "tool_calls": [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in calls
-        ],
+        "tool_calls": [call.as_message_item() for call in calls],
     }
 
 

@@ -9,12 +9,14 @@ SPECIAL = ["<s>", "</s>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>
 ADDED = ["<tool_call>", "</tool_call>"]
 
 
-def byte_tokenizer(template: str | None = None, special: list[str] = SPECIAL) -> HuggingFaceTokenizer:
-    """Every byte is a token, ``special`` have no text, and Qwen's markers are tokens with a text."""
+def byte_tokenizer(
+    template: str | None = None, special: list[str] = SPECIAL, added: list[str] = ADDED
+) -> HuggingFaceTokenizer:
+    """Every byte is a token, ``special`` have no text, and ``added`` are tokens with a text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = tokenizers.Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens(special)
-    inner.add_tokens([tokenizers.AddedToken(token, special=False, normalized=False) for token in ADDED])
+    inner.add_tokens([tokenizers.AddedToken(token, special=False, normalized=False) for token in added])
     return HuggingFaceTokenizer(inner, bos_token_id=None, add_bos=False, eos_token_id=None, chat_template=template)
