@@ -124,7 +124,7 @@ def _windows(fields: Fields, arch: str, num_layers: int) -> tuple[int | None, ..
         return (window,) * num_layers
     if not isinstance(pattern, GGUFArray) or pattern.length != num_layers:
         raise fields.error(key, f"an array of {num_layers} entries, one for each layer")
-    marks = pattern.items()
+    marks = fields.valid(pattern.items)
     if any(mark not in (0, 1) for mark in marks):  # converters write booleans, some of them as numbers
         raise fields.error(key, "an array of true and false")
     return tuple(window if mark else None for mark in marks)

@@ -121,6 +121,24 @@ def test_forms_of_the_window(read, window, expected):
     assert read({"llama.attention.sliding_window": window}).config.windows == (expected,) * 2
 
 
+WINDOW, PATTERN = "llama.attention.sliding_window", "llama.attention.sliding_window_pattern"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "windows"),
+    [
+        ([True, False], (7, None)),
+        ([False, True], (None, 7)),
+        ([1, 0], (7, None)),
+        ([True, True], (7, 7)),
+        ([False, False], (None, None)),
+    ],
+)
+def test_a_pattern_says_which_layers_have_the_window(read, pattern, windows):
+    assert read({WINDOW: 7, PATTERN: pattern}).config.windows == windows
+    assert read({PATTERN: pattern}).config.windows == (None, None)
+
+
 @pytest.mark.parametrize(
     "change", [{"llama.rope.scaling.type": "none"}, {"llama.rope.scaling.factor": 1.0}, {"split.count": 1}]
 )
@@ -139,6 +157,11 @@ def test_what_changes_nothing_is_allowed(read, change):
         ({"llama.attention.head_count_kv": [2, 2]}, "head_count_kv is GGUFArray.*; it must be a whole number"),
         ({"llama.block_count": 2**31}, r"llama\.block_count is 2147483648"),
         ({"split.count": 3}, r"split\.count is 3"),
+        ({WINDOW: 7, PATTERN: 2}, "pattern is 2; it must be an array of 2 entries, one for each layer"),
+        ({WINDOW: 7, PATTERN: [True]}, "pattern is .*; it must be an array of 2 entries"),
+        ({WINDOW: 7, PATTERN: [True] * 3}, "pattern is .*; it must be an array of 2 entries"),
+        ({WINDOW: 7, PATTERN: [1, 2]}, "pattern is .*; it must be an array of true and false"),
+        ({WINDOW: 7, PATTERN: ["yes", "no"]}, "pattern is .*; it must be an array of true and false"),
         ({"tokenizer.ggml.eos_token_id": 48}, "eos_token_id is 48"),
     ],
 )

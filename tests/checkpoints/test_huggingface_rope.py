@@ -121,6 +121,10 @@ def test_a_scaling_added_by_hand_beside_the_new_section(read):
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type is 'dynamic'; it must be default, linear, llama3"),
         ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'; it must be default, linear"),
         ({"rope_scaling": {"type": 3}}, "type is 3; it must be a string"),
+        ({"rope_scaling": {"factor": 4.0}}, "rope_type is missing; it must be given beside 'factor'"),
+        ({"rope_scaling": {"type": None, "factor": 4.0}}, "rope_type is missing; it must be given beside 'factor'"),
+        ({"rope_parameters": {"rope_theta": 1e4, "beta_fast": 32}}, "rope_type is missing; .* beside 'beta_fast'"),
+        ({"rope_parameters": {"mrope_section": [1, 1, 2]}}, "rope_type is missing; .* beside 'mrope_section'"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing; it must be a number"),
         ({"rope_scaling": {"type": "linear", "factor": 0.5}}, r"factor is 0\.5; it must be in \[1, 1e\+06\]"),
         ({"rope_scaling": {"type": "linear", "factor": float("nan")}}, "factor is nan"),
@@ -150,6 +154,15 @@ def test_a_scaling_added_by_hand_beside_the_new_section(read):
             "full_attention is .*: having other rotary angles in some layers is not supported",
         ),
         (
+            {"rope_scaling": YARN, "original_max_position_embeddings": 2048},
+            r"original_max_position_embeddings is written twice and differs: \[1024, 2048\]",
+        ),
+        (
+            {"rope_scaling": LLAMA3, "original_max_position_embeddings": 2048},
+            r"original_max_position_embeddings is written twice and differs: \[1024, 2048\]",
+        ),
+        ({"rope_scaling": YARN, "original_max_position_embeddings": "1k"}, "original_max_position_embeddings is '1k'"),
+        (
             {"rope_scaling": YARN, "rope_parameters": YARN | {"factor": 8.0}},
             "rope_scaling and rope_parameters scale the rotary angles differently",
         ),
@@ -171,6 +184,30 @@ def test_every_scaling_is_that_of_transformers(read):
         frequencies = case["rope_theta"] ** (-2 * np.arange(head_dim // 2) / head_dim) / scaling.divisors
         np.testing.assert_allclose(frequencies, reference.arrays["frequencies"][i], rtol=2e-6, err_msg=str(case))
         assert scaling.attention_factor == pytest.approx(reference.arrays["attention_factors"][i], rel=1e-12)
+
+
+def test_every_file_is_read_as_transformers_reads_it(read):
+    """Whole files, the first context in each of its places."""
+    reference = load_reference("rope_scalings")
+    assert len(reference.info["files"]) == 8
+    for i, file in enumerate(reference.info["files"]):
+        scaling = read(file).rope_scaling
+        frequencies = file["rope_theta"] ** (-2 * np.arange(16) / 32) / scaling.divisors
+        np.testing.assert_allclose(frequencies, reference.arrays["file_frequencies"][i], rtol=2e-6, err_msg=str(file))
+        assert scaling.attention_factor == pytest.approx(reference.arrays["file_attention_factors"][i], rel=1e-12)
+
+
+FIRST = "original_max_position_embeddings"
+
+
+def test_the_first_context_may_stand_at_the_top(read):
+    for section in (YARN, LLAMA3):
+        bare = {key: value for key, value in section.items() if key != FIRST}
+        expected = read(SMALL | {"rope_scaling": section})
+        assert read(SMALL | {"rope_scaling": bare, FIRST: 1024}) == expected
+        assert read(SMALL | {"rope_scaling": section, FIRST: 1024}) == expected
+        assert read(SMALL | {"rope_scaling": section, FIRST: None}) == expected
+    assert read(SMALL | {FIRST: 1024}).rope_scaling is None
 
 
 def test_a_factor_of_one_changes_nothing():

@@ -1,5 +1,6 @@
 """params.json, as Mistral has published it over time."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -79,12 +80,16 @@ def test_a_missing_rotary_base_is_clear_only_with_one_window_for_all_layers(read
             read(MISTRAL_7B_V01 | {"sliding_window": listed})
 
 
-def test_the_context_is_that_of_mistral_7b_unless_it_is_written(read):
+def test_the_context_is_that_of_mistral_7b_unless_it_is_written(read, caplog):
     params = {key: value for key, value in MISTRAL_PARAMS.items() if key != "max_seq_len"}
     assert read(params).config == replace(CONFIG, max_position_embeddings=32768)
+    [told] = caplog.messages
+    assert re.search(r"params\.json names no longest context \(max_seq_len\); 32768 is taken", told)
+    caplog.clear()
     assert read(params | {"max_seq_len": 99}).config.max_position_embeddings == 99
     assert read(params | {"max_position_embeddings": 98}).config.max_position_embeddings == 98
     assert read(params | {"max_seq_len": 99, "max_position_embeddings": 98}).config.max_position_embeddings == 99
+    assert not caplog.messages
 
 
 def test_tied_without_an_output_head_or_where_it_says_so(read):

@@ -36,6 +36,18 @@ def test_a_foreign_file_is_named(tmp_path, content):
         open_checkpoint(folder)
 
 
+@pytest.mark.parametrize(("header_bytes", "is_explained"), [(3_900_000, True), (4_100_000, False)])
+def test_the_fault_of_a_header_of_many_megabytes_is_not_looked_for(tmp_path, header_bytes, is_explained):
+    """Parsed, it takes some thirty times its size: the file is named, and what the library says of it."""
+    folder = writers.write_hf(tmp_path, writers.hf_tensors(known_weights()))
+    header = json.dumps({"odd one": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}).encode()
+    content = header_bytes.to_bytes(8, "little") + header.ljust(header_bytes) + bytes(8)
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.safetensors: not a whole safetensors file") as error:
+        open_checkpoint(folder)
+    assert ("odd one has 8 bytes" in str(error.value)) == is_explained
+
+
 def test_one_truncated_shard_of_several_is_named(sharded):
     file = sharded / "model-00002-of-00003.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
