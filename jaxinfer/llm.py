@@ -75,7 +75,9 @@ class LLM:
         if not isinstance(model, LoadedModel):
             model = open_model(model, load_format=load_format, seed=seed)
         elif load_format != "auto":
-            raise ValueError(f"load_format is {load_format!r}, and the model is open already; give it to open_model")
+            raise ValueError(
+                f"load_format is {reprlib.repr(load_format)}, and the model is open already; give it to open_model"
+            )
         self.model_config, self.tokenizer = model.config, model.tokenizer
         self.engine, runner = build_engine(
             model,

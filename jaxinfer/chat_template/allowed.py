@@ -9,6 +9,7 @@ names that they have in jinja and in transformers, since templates call by name.
 
 import json
 import re
+import reprlib
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -181,7 +182,9 @@ def _indent(
 
 def _check_indent(width: Any) -> None:
     if not isinstance(width, int) or not 0 <= width <= _MAX_INDENT:
-        raise jinja2.TemplateError(f"it indents by {width!r}; allowed are whole numbers from 0 to {_MAX_INDENT}")
+        raise jinja2.TemplateError(
+            f"it indents by {reprlib.repr(width)}; allowed are whole numbers from 0 to {_MAX_INDENT}"
+        )
 
 
 def _join(
@@ -206,7 +209,7 @@ def _replace(budget: Budget, text: str, old: str, new: str, count: int = -1) -> 
 
 def _round(round_off: Callable[..., float], value: Any, precision: int = 0, method: Any = "common") -> float:
     if not isinstance(precision, int) or abs(precision) > _MAX_ROUNDED:
-        raise jinja2.TemplateError(f"it rounds to {precision!r} digits; allowed are up to {_MAX_ROUNDED}")
+        raise jinja2.TemplateError(f"it rounds to {reprlib.repr(precision)} digits; allowed are up to {_MAX_ROUNDED}")
     return round_off(value, precision, method)
 
 
@@ -215,7 +218,7 @@ def _sum(
 ) -> Any:
     """Of numbers: a sum of lists copies them anew for each item."""
     if not isinstance(start, int | float):
-        raise jinja2.TemplateError(f"it sums from {start!r}; only numbers are summed")
+        raise jinja2.TemplateError(f"it sums from {reprlib.repr(start)}; only numbers are summed")
     if attribute is not None:
         items = map(make_attrgetter(environment, attribute), items)
     return sum(budget.rounds(items), start)

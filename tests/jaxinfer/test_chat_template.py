@@ -469,6 +469,23 @@ def test_what_is_wrong_is_quoted_in_short(check, wrong):
     assert len(str(caught.value)) < 250
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages | tojson(indent=[1] * 10000) }}",
+        "{{ 'a' | indent({'a': 'b' * 10000}) }}",
+        "{{ 1.5 | round('a' * 10000) }}",
+        "{{ [1] | sum(start='a' * 10000) }}",
+        "{{ '{!r}'.format(1) ~ ('{!r}' * 10000).format(1) }}",
+        "{{ strftime_now('%3d' * 10000) }}",
+    ],
+)
+def test_so_is_what_a_template_asks_for(template):
+    with pytest.raises(ValueError, match="the chat template failed") as caught:
+        render(template)
+    assert len(str(caught.value)) < 400
+
+
 def test_no_template_is_said():
     with pytest.raises(ValueError, match="no chat template"):
         render_chat(Vocabulary(None), HI)

@@ -230,6 +230,15 @@ def test_a_bad_conversation_is_refused_in_the_librarys_words(tokenizers, message
         tokenizers["v3"].encode_chat(messages)
 
 
+def test_tuples_are_as_good_as_lists(tokenizers):
+    content = ({"type": "text", "text": "a"}, {"type": "text", "text": "b"})
+    called, answered = calls(PARIS), result("aBcDeF123", "f", "1")
+    [listed, given] = [
+        [user(kind(content)), {**called, "tool_calls": kind(called["tool_calls"])}, answered] for kind in (list, tuple)
+    ]
+    assert tokenizers["v3"].encode_chat(given) == tokenizers["v3"].encode_chat(listed)
+
+
 @pytest.mark.parametrize(
     ("tools", "words"),
     [
