@@ -1,4 +1,4 @@
-"""Where a GGUF's texts end: at the tokens that the folder of the same model ends at, which its own keys do not all name."""
+"""Where a GGUF's texts end: where those of the same model's folder do, though its keys do not name all those tokens."""
 
 from collections.abc import Mapping, Sequence
 
