@@ -8,6 +8,7 @@ from jaxinfer.tokenizers.gguf_vocab import load_gguf_tokenizer
 from jaxinfer.tokenizers.hf_json import load_tokenizer_json
 from jaxinfer.tokenizers.mistral_files import find_mistral_file
 from jaxinfer.tokenizers.protocol import TextStream, Tokenizer
+from jaxinfer.tokenizers.side_files import read_side_files
 from jaxinfer.tokenizers.spm import load_sentencepiece
 
 __all__ = ["TextStream", "Tokenizer", "load_tokenizer"]
@@ -18,10 +19,15 @@ logger = logging.getLogger(__name__)
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of a model: of a GGUF file its own vocabulary, of a directory the first of these that is there:
 
-    1. ``tokenizer.json``, which holds the whole recipe; a ``tokenizer.model`` beside it may lack tokens added later;
+    1. ``tokenizer.json``, which holds the whole recipe; a ``tokenizer.model`` beside it may lack tokens added later.
+       So it is also where one of Mistral's own lies beside it, if there is a chat template: a model that was trained
+       further has another form of conversations than Mistral's. Without one, Mistral's own is read, which has a form;
     2. one of Mistral's own (see ``jaxinfer.tokenizers.mistral_files``), by mistral-common, with the conversations that
        the model was trained on;
     3. ``tokenizer.model``, plain SentencePiece.
+
+    In a ``tokenizer.json`` beside a ``tekken.json`` the pattern that cuts texts is the latter's
+    (``jaxinfer.tokenizers.tekken_pattern``).
 
     Without the extra ``mistral`` a SentencePiece vocabulary of Mistral's is read as a plain one, and a warning says so.
 
@@ -31,9 +37,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """
     if path.is_file() and path.suffix == ".gguf":
         return load_gguf_tokenizer(path)
-    if (path / "tokenizer.json").is_file():
-        return load_tokenizer_json(path / "tokenizer.json")
     mistral_file = find_mistral_file(path) if path.is_dir() else None
+    if (path / "tokenizer.json").is_file() and not _is_for_conversations(mistral_file):
+        return load_tokenizer_json(path / "tokenizer.json")
     if mistral_file is not None:
         return _load_mistral(mistral_file)
     if (path / "tokenizer.model").is_file():
@@ -44,9 +50,23 @@ def load_tokenizer(path: Path) -> Tokenizer:
     )
 
 
+def _is_for_conversations(mistral_file: Path | None) -> bool:
+    """Whether a file of Mistral's is read though a ``tokenizer.json`` lies beside it.
+
+    Not by the name ``tokenizer.model`` alone, which is of any version.
+    """
+    if mistral_file is None or mistral_file.name == "tokenizer.model" or not _has_mistral_common():
+        return False
+    return read_side_files(mistral_file.parent).chat_template is None
+
+
+def _has_mistral_common() -> bool:
+    return importlib.util.find_spec("mistral_common") is not None
+
+
 def _load_mistral(path: Path) -> Tokenizer:
     """What imports mistral-common is imported here, where a file needs it: the library is an extra."""
-    if importlib.util.find_spec("mistral_common") is None:
+    if not _has_mistral_common():
         return _load_without_mistral_common(path)
     if path.suffix == ".json":
         from jaxinfer.tokenizers.tekken import load_tekken

@@ -164,6 +164,41 @@ def test_an_unknown_decoder_is_named(tmp_path):
         load_tokenizer(tmp_path)
 
 
+SPACES = decoders.Replace("\u2581", " ")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [SPACES, decoders.Fuse(), decoders.Strip(" ", 2, 0)],
+        [SPACES, decoders.Fuse(), decoders.Strip("h", 1, 0)],
+        [SPACES, decoders.Fuse(), decoders.Strip(" ", 1, 1)],
+        [decoders.Replace("\u2581", "  ")],
+        [decoders.Replace("h", " ")],
+        [decoders.Replace(tokenizers.Regex("\u2581"), " ")],
+    ],
+    ids=["two spaces", "a letter", "at the end", "longer", "another letter", "an expression"],
+)
+def test_a_decoder_that_a_stream_cannot_follow_is_named(tmp_path, steps):
+    folder = write_byte_fallback_json(tmp_path, decoder="sequence")
+    inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    inner.decoder = decoders.Sequence(steps)
+    inner.save(str(folder / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"tokenizer\.json: the tokenizer's decoder is .* known are"):
+        load_tokenizer(folder)
+
+
+def test_a_template_of_a_folder_is_its_own_on_bos(tmp_path):
+    """As in transformers, whose ``apply_chat_template`` adds no special token. A GGUF is another matter."""
+    for adds_bos in (True, False):
+        config = {"bos_token": "<s>", "add_bos_token": True, "chat_template": "{{ messages[0].content }}"}
+        write_byte_fallback_json(tmp_path, decoder="sequence", adds_bos=adds_bos, **config)
+        tokenizer = load_tokenizer(tmp_path)
+        for content, num_bos in (("he", 0), ("<s>he", 1)):
+            ids = tokenizer.encode_chat([{"role": "user", "content": content}]).token_ids
+            assert ids.count(1) == num_bos
+
+
 def test_no_tokenizer_names_what_was_looked_for(tmp_path):
     for path in (tmp_path, tmp_path / "gone", tmp_path / "gone.gguf"):
         with pytest.raises(ValueError, match=r"tokenizer\.json.*tokenizer\.model.*\.gguf"):

@@ -22,8 +22,36 @@ def kind(tokenizer):
     return type(tokenizer).__name__
 
 
-def test_a_tokenizer_json_comes_first(tmp_path):
-    folder = mistral_folder(write_byte_level_json(tmp_path), "v3")
+MISTRALS_OWN = {"v3": "MistralSentencePieceTokenizer", "tekken": "TekkenTokenizer"}
+
+
+@pytest.mark.parametrize("version", MISTRALS_OWN)
+def test_a_tokenizer_json_with_a_template_comes_first(tmp_path, version):
+    """What trained the model further has written both."""
+    folder = mistral_folder(write_byte_level_json(tmp_path, chat_template="{{ messages[0].content }}"), version)
+    tokenizer = load_tokenizer(folder)
+    assert kind(tokenizer) == "HuggingFaceTokenizer"
+    assert tokenizer.encode_chat(USER).text == "Hello"
+
+
+@pytest.mark.parametrize("version", MISTRALS_OWN)
+def test_without_a_template_mistrals_own_comes_first(tmp_path, version):
+    folder = mistral_folder(write_byte_level_json(tmp_path), version)
+    assert kind(load_tokenizer(folder)) == MISTRALS_OWN[version]
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert kind(load_tokenizer(folder)) == "HuggingFaceTokenizer"
+
+
+@pytest.mark.parametrize("version", MISTRALS_OWN)
+def test_without_the_extra_a_tokenizer_json_comes_first(tmp_path, version, monkeypatch):
+    folder = mistral_folder(write_byte_level_json(tmp_path), version)
+    hide_mistral_common(monkeypatch)
+    assert kind(load_tokenizer(folder)) == "HuggingFaceTokenizer"
+
+
+def test_a_name_without_a_version_never_comes_before_a_tokenizer_json(tmp_path):
+    folder = mistral_folder(write_byte_level_json(tmp_path), "v1", name="tokenizer.model")
+    (folder / "params.json").write_text("{}")
     assert kind(load_tokenizer(folder)) == "HuggingFaceTokenizer"
 
 
