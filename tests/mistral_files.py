@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from jaxinfer.tokenizers import Tokenizer, load_tokenizer
+
 # Of each version the name that a model's folder has, and the file in the package.
 FILES = {
     "v1": ("tokenizer.model.v1", "tokenizer.model.v1"),
@@ -31,6 +33,23 @@ def mistral_folder(folder: Path, version: str, *, name: str | None = None) -> Pa
     folder.mkdir(parents=True, exist_ok=True)
     (folder / (name or FILES[version][0])).symlink_to(packaged_file(version))
     return folder
+
+
+def load_versions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+    """Ours, of each version, read from a folder."""
+    return {name: load_tokenizer(mistral_folder(tmp_path_factory.mktemp("model"), name)) for name in FILES}
+
+
+def load_oracles() -> dict[str, Any]:
+    """The library's own, of each version."""
+    made_by = pytest.importorskip("mistral_common.tokens.tokenizers.mistral").MistralTokenizer
+    return {
+        "v1": made_by.v1(),
+        "v2": made_by.v2(),
+        "v3": made_by.v3(),
+        "v7": made_by.v7(),
+        "tekken": made_by.v3(is_tekken=True),
+    }
 
 
 def small_tekken() -> dict[str, Any]:
