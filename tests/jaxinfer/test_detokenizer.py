@@ -4,9 +4,12 @@ Reports that this file answers: tokens decoded one by one gave U+FFFD in Chinese
 leading space of a word was lost or stripped twice; held-back text was lost at the end.
 """
 
+import json
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import chain, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from hypothesis import strategies as st
 
 from jaxinfer.detokenizer import IncrementalDetokenizer
 from jaxinfer.tokenizers import load_tokenizer
+from jaxinfer.tool_calls import ToolCallDetokenizer
+from jaxinfer.tool_calls.mistral import MISTRAL
 from tests.mistral_files import mistral_folder, small_tekken, write_tekken
 from tests.vocabularies import smollm2_path, train_sentencepiece, write_byte_fallback_json, write_byte_level_json
 
@@ -45,7 +50,14 @@ KINDS = [
     "json with a gap",
     "tekken",
 ]
-MORE_OF_THESE_KINDS = ["spm in gguf", "mistral v1", "mistral v2", "mistral v3", "mistral tekken"]
+MORE_OF_THESE_KINDS = [
+    "json that strips nothing",
+    "spm in gguf",
+    "mistral v1",
+    "mistral v2",
+    "mistral v3",
+    "mistral tekken",
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -66,12 +78,24 @@ def tokenizer(request, tmp_path_factory):
             return load_tokenizer(write_byte_fallback_json(folder, decoder="metaspace"))
         case "json with a gap":
             return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence", gap=7))
+        case "json that strips nothing":
+            return load_tokenizer(write_stripping_json(folder, 0))
         case "spm in gguf":
             return load_tokenizer(request.getfixturevalue("shared_data") / "tokenizers" / "ggml-vocab-llama-spm.gguf")
         case "tekken":
             return load_tokenizer(write_tekken(folder, small_tekken()))
         case _:
             return load_tokenizer(mistral_folder(folder, request.param.removeprefix("mistral ")))
+
+
+def write_stripping_json(folder: Path, num_spaces: int) -> Path:
+    """A vocabulary of text whose decoder takes so many spaces from the start, or fewer where there are fewer."""
+    path = write_byte_fallback_json(folder, decoder="sequence") / "tokenizer.json"
+    content = json.loads(path.read_text())
+    [strip] = [step for step in content["decoder"]["decoders"] if step["type"] == "Strip"]
+    strip["start"] = num_spaces
+    path.write_text(json.dumps(content))
+    return folder
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -132,6 +156,63 @@ def check_deltas(tokenizer, data):
 
     assert "".join(deltas) == expected
     assert detokenizer.text == expected
+
+
+def test_a_decoder_that_the_law_cannot_hold_for_is_refused(tmp_path):
+    """A stream remembers one space at the start, and not how many of two are gone."""
+    with pytest.raises(ValueError, match=r"decoder is .*'start': 2.* known are .*Strip of one space"):
+        load_tokenizer(write_stripping_json(tmp_path, 2))
+
+
+def spelled_by_bytes(tokenizer, text: str) -> list[int]:
+    """``text`` in single bytes where the vocabulary has them, else as it is encoded."""
+    spelled = {tokenizer.token_text(token_id): token_id for token_id in range(tokenizer.vocab_size)}
+    if "<0xF0>" in spelled:
+        return [spelled[f"<0x{byte:02X}>"] for byte in text.encode()]
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def check_calls(tokenizer):
+    """Text that is whole or not, a special token as the marker of a call, and the call: in words and in bytes."""
+    marker_id = tokenizer.eos_token_id
+    assert tokenizer.decode([marker_id]) == ""
+    tool_format = replace(MISTRAL, markers=(tokenizer.token_text(marker_id),))
+    call = '[{"name":"f","arguments":{"a":"😀"}}]'
+    prompt = tokenizer.encode("he")
+    for text, num_cut, shown in (("", 0, ""), ("he", 0, "he"), ("é", 0, "é"), ("he😀", 0, "he😀"), ("he😀", 1, None)):
+        before = spelled_by_bytes(tokenizer, text)
+        before = before[: len(before) - num_cut]
+        for behind in (spelled_by_bytes(tokenizer, call), tokenizer.encode(call, add_special_tokens=False)):
+            if call not in tokenizer.decode(behind):
+                continue  # a vocabulary without a character of it
+            detokenizer = ToolCallDetokenizer(tokenizer, prompt, tool_format)
+            deltas = [detokenizer.push([token_id]) for token_id in [*before, marker_id, *behind]]
+            deltas.append(detokenizer.finish(is_whole=True))
+            assert "".join(deltas) == detokenizer.text
+            assert [(found.name, found.arguments) for found in detokenizer.tool_calls] == [("f", '{"a": "😀"}')]
+            assert detokenizer.text.lstrip() == shown or (shown is None and detokenizer.text.strip().startswith("he"))
+
+
+def test_a_call_is_found_behind_any_text(tokenizer):
+    check_calls(tokenizer)
+
+
+@pytest.mark.parametrize("tokenizer", MORE_OF_THESE_KINDS, indirect=True)
+def test_a_call_is_found_in_more_vocabularies(tokenizer):
+    check_calls(tokenizer)
+
+
+def test_what_is_settled_is_given_for_good(tokenizer):
+    """Settled in the middle of a character or behind it, the parts read as each by itself, and words go on."""
+    whole, half = spelled_by_bytes(tokenizer, "😀"), spelled_by_bytes(tokenizer, "😀")[:-1]
+    word = tokenizer.encode("he", add_special_tokens=False)
+    for first in (whole, half):
+        stream = tokenizer.text_stream(tokenizer.encode("he"))
+        given = "".join(map(stream.push, first)) + stream.settle()
+        assert given == tokenizer.decode([*word, *first])[len(tokenizer.decode(word)) :]
+        assert stream.pending() == stream.settle() == ""
+        later = "".join(map(stream.push, whole)) + stream.pending()
+        assert later == "😀"
 
 
 def ids_that_meet(tokenizer) -> list[int]:
