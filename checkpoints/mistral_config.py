@@ -61,7 +61,7 @@ def _max_position_embeddings(fields: Fields) -> int:
     """The longest context, under either of the names that Mistral's files have had for it."""
     for key in ("max_seq_len", "max_position_embeddings"):
         if fields.given(key) is not None:
-            return fields.integer(key)
+            return fields.context(key)
     logger.warning(
         "%s names no longest context (max_seq_len); %d is taken, that of Mistral 7B",
         fields.path,
