@@ -54,6 +54,13 @@ class CtrlC:
         except KeyboardInterrupt:
             self._pending = False
             raise
+        except SystemError as error:
+            # What Python makes of a second Ctrl-C where C code looks for one with the exception of the first still set,
+            # as `input` does.
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            self._pending = False
+            raise KeyboardInterrupt from error
         finally:
             self._raising = False
 

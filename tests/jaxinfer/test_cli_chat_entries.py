@@ -126,6 +126,26 @@ def test_a_second_ctrl_c_does_not_disturb_what_tidies_after_the_first(ctrl_c):
     assert ctrl_c.interruptible(lambda: 7) == 7
 
 
+def test_two_at_once_that_python_makes_an_error_of_its_own_of_are_one(ctrl_c):
+    def wait():
+        try:
+            press()
+        except KeyboardInterrupt as error:
+            raise SystemError("_take returned a result with an exception set") from error
+
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c.interruptible(wait)
+    assert ctrl_c.interruptible(lambda: 7) == 7
+
+
+def test_any_other_error_of_pythons_own_is_passed_on(ctrl_c):
+    def wait():
+        raise SystemError("a fault") from ValueError()
+
+    with pytest.raises(SystemError, match="a fault"):
+        ctrl_c.interruptible(wait)
+
+
 def test_ctrl_c_between_two_waits_ends_the_next_and_so_does_one_whose_exception_was_dropped(ctrl_c):
     def drop():
         try:
