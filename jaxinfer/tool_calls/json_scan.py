@@ -10,7 +10,6 @@ import re
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _IN_STRING = re.compile(r'[^"\\]*+')
 _WORD = re.compile(r"[-+.\w]*+")
-_MAX_KEY = 64
 
 _VALUE, _FIRST_ITEM, _FIRST_KEY, _KEY, _COLON, _BEHIND = range(6)  # what may come next, outside of strings
 _CLOSES = {"{": "}", "[": "]"}
@@ -83,8 +82,9 @@ class JsonScan:
         if self._key is None:
             return
         self._key.append(text)
-        if self._keys is not None and sum(map(len, self._key)) > _MAX_KEY:
-            self.has_failed = True
+        if self._keys is not None:
+            key = "".join(self._key)  # a beginning of a known one, so it is short
+            self.has_failed = not any(known.startswith(key) for known in self._keys)
 
     def _end_key(self) -> None:
         if self._key is None:

@@ -94,13 +94,12 @@ class CallReader:
         text, self._undecided = self._undecided + piece, ""
         if self._may_be_bare:
             blank = self._blank_beginning(text)
-            if blank < len(text):
-                self._may_be_bare = False
-                if text[blank] == "{":
-                    self._undecided = text[:blank]
-                    self._open("")
-                    return text[blank:]
-            elif not self.calls and blank <= MAX_SPACE:
+            self._may_be_bare = blank == len(text) and (bool(self.calls) or blank <= MAX_SPACE)
+            if text.startswith("{", blank) and (self.calls or blank <= MAX_SPACE):
+                self._undecided = text[:blank]
+                self._open("")
+                return text[blank:]
+            if self._may_be_bare and not self.calls:
                 self._undecided = text
                 return ""
         self._hold_newline(text)

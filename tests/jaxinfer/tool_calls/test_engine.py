@@ -93,6 +93,32 @@ def test_a_call_that_ran_out_of_tokens_is_text(tool_format: ToolCallFormat, call
         assert (last.finish_reason, last.tool_calls, last.text) == ("length", (), TOKENIZER.decode(ids[:num_tokens]))
 
 
+@pytest.mark.parametrize(("tool_format", "call"), CALLS, ids=["mistral", "llama3", "qwen"])
+def test_a_call_of_an_aborted_request_is_text(tool_format: ToolCallFormat, call: str) -> None:
+    """The caller wanted no more of it; and the model had not ended its answer."""
+    ids = TOKENIZER.encode(call + "..")
+    config = EngineConfig(max_model_len=256, num_kv_pages=64, page_size=8, max_num_seqs=4, max_chunk_tokens=16)
+    runner = _ScriptedRunner({"a": ids})
+    engine = Engine(runner, config, tokenizer=TOKENIZER, eos_token_ids=[EOS])  # type: ignore[arg-type]
+    engine.add_request("a", "hi", SamplingParams(temperature=0, max_tokens=200), tool_format=tool_format, stream=True)
+    deltas: list[str] = []
+    while len(deltas) < len(ids) - 1:
+        deltas += [output.outputs[0].delta for output in engine.step()]
+    output = engine.abort("a")
+    assert output is not None
+    [last] = output.outputs
+    assert (last.finish_reason, last.tool_calls) == ("abort", ())
+    assert "".join(deltas) + last.delta == last.text == TOKENIZER.decode(last.token_ids)
+    assert TOKENIZER.decode(TOKENIZER.encode(call)) in last.text
+
+
+@pytest.mark.parametrize(("tool_format", "call"), CALLS, ids=["mistral", "llama3", "qwen"])
+def test_text_around_a_call_is_in_the_output(tool_format: ToolCallFormat, call: str) -> None:
+    before = "" if tool_format is LLAMA3 else "Well,"
+    [*_, last] = answers({"a": before + call + " so."}, tool_format)["a"]
+    assert (last.finish_reason, last.text, len(last.tool_calls)) == ("tool_calls", before + " so.", 1)
+
+
 def test_without_a_format_calls_are_text() -> None:
     [*_, last] = answers({"a": CALLS[2][1]}, None)["a"]
     assert (last.finish_reason, last.tool_calls, last.text) == ("stop", (), CALLS[2][1])
