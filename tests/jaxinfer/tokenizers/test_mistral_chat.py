@@ -81,6 +81,14 @@ def test_a_conversation_has_the_ids_of_mistral_common(tokenizers, oracles, versi
     assert chat.token_ids[0] == tokenizers[version].bos_token_id
 
 
+@pytest.mark.parametrize("title", [title for title in CONVERSATIONS if title != "spellings of control tokens"])
+@pytest.mark.parametrize("version", [version for version in FILES if version != "tekken"])
+def test_its_text_is_read_as_the_same_tokens(tokenizers, version, title):
+    """As a template's text would be: one space after a control token, whatever the text begins with."""
+    chat = tokenizers[version].encode_chat(CONVERSATIONS[title])
+    assert tokenizers[version].encode(chat.text, add_special_tokens=False) == chat.token_ids
+
+
 @pytest.mark.parametrize("version", FILES)
 def test_an_answer_that_was_begun_goes_on(tokenizers, oracles, version):
     begun = [*TALK, assistant("I am")]
