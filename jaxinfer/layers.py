@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int32
 
-from jaxinfer.config import ModelConfig
+from jaxinfer.config import ModelConfig, RopeScaling
 from pallas_kernels.norm import rms_norm
 from pallas_kernels.paged_attention import Implementation, LayerCache, decode_attention, paged_attention, write
 from pallas_kernels.quantized_matmul import matmul
@@ -70,10 +70,7 @@ def rotary_angles(
     ``config.rope_scaling`` says.
     """
     inverse = config.rope_theta ** -(jnp.arange(0, config.head_dim, 2, dtype=jnp.float32) / config.head_dim)
-    scaling = config.rope_scaling
-    if scaling is None:
-        angles = positions.astype(jnp.float32)[:, None] * inverse
-        return jnp.cos(angles), jnp.sin(angles)
+    scaling = config.rope_scaling or RopeScaling((1.0,) * (config.head_dim // 2))  # XLA drops what changes nothing
     angles = positions.astype(jnp.float32)[:, None] * (inverse / jnp.asarray(scaling.divisors, jnp.float32))
     return jnp.cos(angles) * scaling.attention_factor, jnp.sin(angles) * scaling.attention_factor
 
