@@ -30,12 +30,14 @@ class CompletionOutput:
 
     Attributes:
         index: which of the request's sequences it is.
-        text: all text so far. The token that stopped it, special tokens and calls of tools give none.
+        text: all text so far, in each output of a stream a copy of its own. The token that stopped it, special tokens
+            and calls of tools give none.
         token_ids: all ids so far, the one that stopped it included.
         finish_reason: ``stop`` (EOS or a stop token), ``tool_calls`` (the same, and there are calls), ``length``,
             ``abort``, ``error``; None while it runs.
         delta: the text that is new since the output before; the deltas of a stream joined are ``text``.
-        tool_calls: what the model asks to run, known at the end only. A call that was cut off is text.
+        tool_calls: what the model asks to run, known at the end only. What is no whole call, and all
+            calls of an answer that was cut off, is text.
     """
 
     index: int

@@ -221,6 +221,9 @@ def test_what_is_settled_is_given_for_good(tokenizer):
         assert stream.pending() == stream.settle() == ""
         later = "".join(map(stream.push, whole)) + stream.pending()
         assert later == "😀"
+    stream = tokenizer.text_stream()
+    given = "".join(map(stream.push, whole)) + stream.settle()
+    assert given + "".join(map(stream.push, word)) == tokenizer.decode([*whole, *word]), "the word keeps its space"
 
 
 def ids_that_meet(tokenizer) -> list[int]:
