@@ -283,9 +283,7 @@ class Engine:
             if tracked.first_scheduled_time is None:
                 tracked.first_scheduled_time = now
 
-    def _detokenizer(
-        self, prompt_token_ids: list[int], tool_format: ToolCallFormat | None
-    ) -> Detokenizer | None:
+    def _detokenizer(self, prompt_token_ids: list[int], tool_format: ToolCallFormat | None) -> Detokenizer | None:
         if self._tokenizer is None:
             return None
         if tool_format is None:

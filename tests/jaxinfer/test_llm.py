@@ -1,19 +1,22 @@
 """The Python API: one output for each prompt, in order, and nothing that one prompt contains harms another."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from checkpoints import PRESETS
+from jaxinfer.detokenizer import IncrementalDetokenizer
 from jaxinfer.llm import LLM
 from jaxinfer.loading import open_model
 from jaxinfer.outputs import ToolCall
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.tool_calls.formats import Parsed, ToolCallFormat, find_marker
+from jaxinfer.tokenizers.protocol import Tokenizer
+from jaxinfer.tool_calls import ToolCallFormat
+from jaxinfer.tool_calls.qwen import QWEN
 from tests.engines import greedy
 
 HI = [{"role": "user", "content": "Once upon a time"}]
@@ -269,28 +272,49 @@ def test_what_is_wrong_about_tools_and_options_is_named(
     assert words in str(caught.value)
 
 
+class _CallsAtTheEnd(IncrementalDetokenizer):
+    """Makes a call of every answer that is whole, in place of a model that was trained to write one."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], tool_format: ToolCallFormat) -> None:
+        assert tool_format is QWEN
+        super().__init__(tokenizer, prompt_token_ids)
+
+    def finish(self, *, is_whole: bool = True) -> str:
+        self.tool_calls = (ToolCall("1", "say", "{}"),) if is_whole else ()
+        return super().finish(is_whole=is_whole)
+
+
 def test_calls_are_read_where_tools_were_given(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a format in which the model's own words are a call; tests/jaxinfer/tool_calls has the formats of models."""
+    """What calls look like is tested in tests/jaxinfer/tool_calls."""
     monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
+    monkeypatch.setattr(llm, "_tool_format", QWEN)
+    monkeypatch.setattr("jaxinfer.engine.ToolCallDetokenizer", _CallsAtTheEnd)
     [plain] = llm.chat(HI, greedy(20))
-    before, call = plain.outputs[0].text.split(" ", 1)
-    text_format = ToolCallFormat(
-        "words",
-        (),
-        lambda text, _: find_marker(text, " " + call[:4]),
-        lambda written: Parsed((ToolCall("1", "say", written),), ""),
-    )
-    monkeypatch.setattr(llm, "_tool_format", text_format)
     stop = plain.outputs[0].token_ids[-1]
     assert stop not in plain.outputs[0].token_ids[:-1], "the example needs a last token that comes once"
-    [called] = llm.chat(HI, SamplingParams(temperature=0, max_tokens=20, stop_token_ids=[stop]), tools=TOOLS)
-    assert (called.outputs[0].finish_reason, called.outputs[0].text) == ("tool_calls", before)
-    assert plain.outputs[0].text.startswith(before + called.outputs[0].tool_calls[0].arguments)
+    stopping = SamplingParams(temperature=0, max_tokens=20, stop_token_ids=[stop])
+    [called] = llm.chat(HI, stopping, tools=TOOLS)
+    assert (called.outputs[0].finish_reason, called.outputs[0].tool_calls) == (
+        "tool_calls",
+        (ToolCall("1", "say", "{}"),),
+    )
     [cut] = llm.chat(HI, greedy(20), tools=TOOLS)
-    [without_tools] = llm.chat(HI, greedy(20))
-    for output in (cut, without_tools):
-        assert output.outputs[0] == plain.outputs[0]
-        assert (output.outputs[0].finish_reason, output.outputs[0].tool_calls) == ("length", ())
+    assert cut.outputs[0] == plain.outputs[0]
+    assert (cut.outputs[0].finish_reason, cut.outputs[0].tool_calls) == ("length", ())
+    [stopped] = llm.chat(HI, stopping)
+    assert (stopped.outputs[0].finish_reason, stopped.outputs[0].tool_calls) == ("stop", ())
+
+
+def test_a_model_without_a_form_of_calls_is_told_of_once(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
+    vars(llm).pop("_tool_format", None)
+    llm.chat(HI, greedy(1))
+    assert "known forms" not in caplog.text
+    for _ in range(2):
+        llm.chat(HI, greedy(1), tools=TOOLS)
+    assert caplog.text.count("none of the known forms") == 1
 
 
 def test_a_stream_whose_outputs_another_one_lost_says_so(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
