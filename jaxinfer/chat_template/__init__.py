@@ -16,6 +16,6 @@ process protected from a fault in Python itself. Where Python says that memory o
 template like any other.
 """
 
-from jaxinfer.chat_template.rendering import TemplateTokenizer, render_chat
+from jaxinfer.chat_template.rendering import render_chat
 
-__all__ = ["TemplateTokenizer", "render_chat"]
+__all__ = ["render_chat"]

@@ -2,15 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
 
 from jaxinfer.tokenizers.library_errors import library_errors
-from jaxinfer.tokenizers.protocol import EncodedChat, TextStream
+from jaxinfer.tokenizers.protocol import TextStream
 from jaxinfer.tokenizers.streams import ByteStream, WindowStream
-from jaxinfer.tokenizers.template_chat import encode_by_template
+from jaxinfer.tokenizers.template_chat import ChatByTemplate
 from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
@@ -28,7 +28,7 @@ def _byte_level_alphabet() -> dict[str, int]:
 _ALPHABET = _byte_level_alphabet()
 
 
-class HuggingFaceTokenizer:
+class HuggingFaceTokenizer(ChatByTemplate):
     """A ``tokenizers.Tokenizer`` with what the engine asks of one; see ``jaxinfer.tokenizers.protocol``."""
 
     def __init__(
@@ -57,8 +57,7 @@ class HuggingFaceTokenizer:
         self.vocab_size = max(self._known_ids, default=-1) + 1
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
-        self.chat_template = chat_template
-        self._first_in_chat = bos_token_id if chat_adds_bos else None
+        self.chat_template, self.chat_adds_bos = chat_template, chat_adds_bos
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ids = self._encode(checked_text(text), add_special_tokens)
@@ -77,27 +76,6 @@ class HuggingFaceTokenizer:
         known = self._known(token_ids)
         with library_errors("the tokenizer cannot decode these tokens"):
             return self._inner.decode(known, skip_special_tokens=True)
-
-    @property
-    def can_chat(self) -> bool:
-        return self.chat_template is not None
-
-    def encode_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> EncodedChat:
-        return encode_by_template(
-            self,
-            messages,
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            options=options,
-            first=self._first_in_chat,
-        )
 
     def token_id(self, spelling: str) -> int | None:
         return self._inner.token_to_id(spelling)

@@ -1,17 +1,16 @@
 """``tokenizer.model``: a SentencePiece vocabulary, encoded and decoded by the ``sentencepiece`` library."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import sentencepiece
 
-from jaxinfer.tokenizers.protocol import EncodedChat, TextStream
+from jaxinfer.tokenizers.protocol import TextStream
 from jaxinfer.tokenizers.side_files import read_side_files
 from jaxinfer.tokenizers.streams import WindowStream, incomplete_utf8_tail
-from jaxinfer.tokenizers.template_chat import encode_by_template
+from jaxinfer.tokenizers.template_chat import ChatByTemplate
 from jaxinfer.tokenizers.texts import checked_text
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
@@ -19,7 +18,7 @@ _SPACE = (" ", "\u2581")  # the second is how the library writes the first
 _NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"  # normalizer_spec (field 3, two bytes): add_dummy_prefix (field 3) is false
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(ChatByTemplate):
     """A SentencePiece model with what the engine asks of one; see ``jaxinfer.tokenizers.protocol``.
 
     The library takes text literally: ``<s>`` in a prompt is three characters. Only without ``add_special_tokens``, for
@@ -52,12 +51,11 @@ class SentencePieceTokenizer:
         """
         self._processor = processor
         self._after_space = _without_dummy_prefix(processor)
-        self._first_in_chat = bos_token_id if chat_adds_bos else None
         self._add_bos = add_bos
         self.vocab_size: int = processor.vocab_size()
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
-        self.chat_template = chat_template
+        self.chat_template, self.chat_adds_bos = chat_template, chat_adds_bos
         pieces = map(processor.id_to_piece, range(self.vocab_size))  # all of them, so that a broken one is found now
         self._control_ids = {piece: token_id for token_id, piece in enumerate(pieces) if processor.is_control(token_id)}
         self._control_pattern = re.compile("(" + "|".join(map(re.escape, self._control_ids)) + ")")
@@ -71,27 +69,6 @@ class SentencePieceTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._processor.decode(self._known(token_ids))
-
-    @property
-    def can_chat(self) -> bool:
-        return self.chat_template is not None
-
-    def encode_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> EncodedChat:
-        return encode_by_template(
-            self,
-            messages,
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            options=options,
-            first=self._first_in_chat,
-        )
 
     def token_id(self, spelling: str) -> int | None:
         token_id = self._processor.piece_to_id(spelling)  # of what is not there it gives the unknown token
