@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import filter as matching
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
@@ -62,7 +62,11 @@ class HubId:
     def parse(cls, typed: str) -> "HubId | None":
         """The id that was typed, or None where it is none. ``folder/name.gguf`` is a path."""
         match = _ID.fullmatch(typed)
-        return None if match is None or match["repo_id"].endswith(".gguf") else cls(**match.groupdict())
+        if match is None or match["repo_id"].endswith(".gguf"):
+            return None
+        found = cls(**match.groupdict())
+        steps = PurePosixPath(found.file or "").parts
+        return None if ".." in steps or "/" in steps else found  # no file of a repository lies outside of it
 
     def __str__(self) -> str:
         revision, file = self.revision and f"@{self.revision}", self.file and f":{self.file}"
@@ -81,8 +85,8 @@ def find_on_hub(model: HubId, cache_dir: Path | None = None) -> Path:
     """
     try:
         return _cached(model, cache_dir)
-    except HFValidationError:  # a ValueError: the id is none by the hub's own rules
-        raise
+    except HFValidationError as error:  # the id is none by the hub's own rules
+        raise ValueError(f"model is {str(model)!r}, which is no Hugging Face id: {error}") from error
     except Exception as error:  # the hub passes on what its HTTP client raises, and which client varies by version
         in_cache = _cache_fault(error)
     try:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import CodeType, MappingProxyType
 from typing import Any, Protocol
 
@@ -13,7 +14,8 @@ import jinja2
 from jaxinfer.chat_template.messages import template_messages
 from jaxinfer.chat_template.sandbox import Sandbox
 
-_MAX_SOURCE = 2**18  # characters of a template; the longest of the models' known ones have some 2**14
+_MAX_SOURCE = 2**16  # characters of a template; the longest of the models' known ones have some 2**14
+_SHOWN_CHARACTERS = 500  # of what a template says that it fails with
 
 
 class TemplateTokenizer(Protocol):
@@ -21,10 +23,12 @@ class TemplateTokenizer(Protocol):
 
     Attributes:
         chat_template: the source of the jinja template, None where the model has none.
+        chat_template_file: where it stands, for messages; None where it is not known.
         bos_token_id, eos_token_id: None where the vocabulary names none.
     """
 
     chat_template: str | None
+    chat_template_file: Path | None
     bos_token_id: int | None
     eos_token_id: int | None
 
@@ -65,12 +69,12 @@ def render_chat(
         "bos_token": _spelling(tokenizer, tokenizer.bos_token_id),
         "eos_token": _spelling(tokenizer, tokenizer.eos_token_id),
     }
-    with _template_faults():
+    with _template_faults(tokenizer.chat_template_file):
         program = _compiled(tokenizer.chat_template)
     if tools is not None and "tools" not in program.reads:
         raise ValueError("this model's chat template has no place for tools, so the model would not know of them")
     _check_options(options, program.reads - variables.keys())
-    with _template_faults():
+    with _template_faults(tokenizer.chat_template_file):
         environment = Sandbox()
         environment.budget.give([given, tools, dict(options)])
         template = jinja2.Template.from_code(environment, program.code, environment.globals)
@@ -78,25 +82,32 @@ def render_chat(
 
 
 @contextmanager
-def _template_faults() -> Iterator[None]:
+def _template_faults(file: Path | None) -> Iterator[None]:
     """What goes wrong in here is the template's fault, and told as such."""
+    place = "" if file is None else f"{file}: "
     try:
         yield
     except jinja2.TemplateAssertionError as error:
-        line, what = error.lineno, error.message
-        raise ValueError(f"the chat template uses something that is not allowed in line {line}: {what}") from error
+        what = f"uses something that is not allowed in line {error.lineno}: {error.message}"
+        raise ValueError(f"{place}the chat template {_shortened(what)}") from error
     except jinja2.TemplateSyntaxError as error:
-        raise ValueError(f"the chat template has a syntax error in line {error.lineno}: {error.message}") from error
+        what = f"has a syntax error in line {error.lineno}: {error.message}"
+        raise ValueError(f"{place}the chat template {_shortened(what)}") from error
     except Exception as error:  # whatever Python raises inside the template
-        raise ValueError(f"the chat template failed: {str(error) or type(error).__name__}") from error
+        what = str(error) or type(error).__name__
+        raise ValueError(f"{place}the chat template failed: {_shortened(what)}") from error
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
     """A name that the template does not read is refused: it would change nothing, and be taken for what it is not."""
     for name in options:
         if name not in known:
-            allowed = f"one of {', '.join(sorted(known))}" if known else "none, for the template reads no others"
-            raise ValueError(f"an option of the chat template is named {reprlib.repr(name)}; it must be {allowed}")
+            allowed = f"it reads {', '.join(sorted(known))}" if known else "it reads no options"
+            raise ValueError(f"this model's chat template has no option {reprlib.repr(name)}; {allowed}")
 
 
 def _spelling(tokenizer: TemplateTokenizer, token_id: int | None) -> str:

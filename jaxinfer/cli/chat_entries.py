@@ -13,6 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
+import typer
+
+from jaxinfer.cli.exits import USAGE, print_error
+
 FENCE = '"""'
 BYTE_ORDER_MARK = "\ufeff"
 """Some programs begin UTF-8 with it. It is none of the text."""
@@ -121,7 +125,11 @@ class _BytesReader:
     def __call__(self, sign: str) -> str:
         if self._shows_sign:
             print(sign, end="", file=sys.stderr, flush=True)
-        raw = self._stream.readline()
+        try:
+            raw = self._stream.readline()
+        except OSError as error:  # a descriptor that is only for writing, say
+            print_error(f"stdin cannot be read: {error.strerror}")
+            raise typer.Exit(USAGE) from error
         if not raw:
             raise EOFError
         mark, self._mark = self._mark, ""

@@ -94,7 +94,7 @@ def parse_template_kwargs(text: str | None) -> Mapping[str, Any] | None:
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"--chat-template-kwargs is {reprlib.repr(text)}; it must be a JSON object: {error}"
@@ -102,6 +102,10 @@ def parse_template_kwargs(text: str | None) -> Mapping[str, Any] | None:
     if not isinstance(value, dict):
         raise ValueError(f"--chat-template-kwargs is {reprlib.repr(text)}; it must be a JSON object")
     return value
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def gather_prompts(texts: Sequence[str] | None, file: str | None) -> list[UserPrompt]:

@@ -42,6 +42,7 @@ def build_byte_level(keys: VocabularyKeys) -> HuggingFaceTokenizer:
         add_bos=add_bos,
         eos_token_id=keys.token_id("eos", len(tokens)),
         chat_template=keys.chat_template(),
+        chat_template_file=keys.path,
         chat_adds_bos=add_bos,
     )
 

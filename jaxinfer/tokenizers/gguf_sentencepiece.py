@@ -56,6 +56,7 @@ def build_sentencepiece(keys: VocabularyKeys) -> SentencePieceTokenizer:
             eos_token_id=_EOS if eos is None else eos,
             add_bos=add_bos,
             chat_template=keys.chat_template(),
+            chat_template_file=keys.path,
             chat_adds_bos=add_bos,
         )
 

@@ -47,6 +47,7 @@ def load_tokenizer_json(path: Path) -> HuggingFaceTokenizer:
             add_bos=bool(side.add_bos_token),
             eos_token_id=eos_token_id,
             chat_template=side.chat_template,
+            chat_template_file=side.chat_template_file,
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

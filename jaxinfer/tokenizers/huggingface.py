@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tokenizers
@@ -39,6 +40,7 @@ class HuggingFaceTokenizer(ChatByTemplate):
         add_bos: bool,
         eos_token_id: int | None,
         chat_template: str | None,
+        chat_template_file: Path | None = None,
         chat_adds_bos: bool = False,
     ) -> None:
         """``add_bos``: put BOS first even where the library's own post-processor does not.
@@ -57,7 +59,8 @@ class HuggingFaceTokenizer(ChatByTemplate):
         self.vocab_size = max(self._known_ids, default=-1) + 1
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
-        self.chat_template, self.chat_adds_bos = chat_template, chat_adds_bos
+        self.chat_template, self.chat_template_file = chat_template, chat_template_file
+        self.chat_adds_bos = chat_adds_bos
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ids = self._encode(checked_text(text), add_special_tokens)

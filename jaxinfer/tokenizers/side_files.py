@@ -23,6 +23,7 @@ class SideFiles:
     eos_token: str | None
     add_bos_token: bool | None
     chat_template: str | None
+    chat_template_file: Path
 
 
 def read_side_files(directory: Path) -> SideFiles:
@@ -37,11 +38,14 @@ def read_side_files(directory: Path) -> SideFiles:
         raise ValueError(
             f"{directory / 'tokenizer_config.json'}: add_bos_token is {add_bos!r}; it must be true or false"
         )
+    own_file = directory / "chat_template.jinja"
+    template = _read_text(own_file)
     return SideFiles(
         bos_token=_token(directory, config, special, "bos_token"),
         eos_token=_token(directory, config, special, "eos_token"),
         add_bos_token=add_bos,
-        chat_template=_chat_template(directory, config),
+        chat_template=_chat_template(directory, config) if template is None else template,
+        chat_template_file=directory / "tokenizer_config.json" if template is None else own_file,
     )
 
 
@@ -85,9 +89,6 @@ def _token(directory: Path, config: dict[str, Any], special: dict[str, Any], key
 
 
 def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:
-    text = _read_text(directory / "chat_template.jinja")
-    if text is not None:
-        return text
     path = directory / "tokenizer_config.json"
     value = config.get("chat_template")
     if isinstance(value, list):

@@ -38,6 +38,7 @@ class SentencePieceTokenizer(ChatByTemplate):
         eos_token_id: int | None,
         add_bos: bool,
         chat_template: str | None,
+        chat_template_file: Path | None = None,
         chat_adds_bos: bool = False,
     ) -> None:
         """``add_bos``: BOS first, where there is one.
@@ -55,9 +56,11 @@ class SentencePieceTokenizer(ChatByTemplate):
         self.vocab_size: int = processor.vocab_size()
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
-        self.chat_template, self.chat_adds_bos = chat_template, chat_adds_bos
+        self.chat_template, self.chat_template_file = chat_template, chat_template_file
+        self.chat_adds_bos = chat_adds_bos
         pieces = map(processor.id_to_piece, range(self.vocab_size))  # all of them, so that a broken one is found now
         self._control_ids = {piece: token_id for token_id, piece in enumerate(pieces) if processor.is_control(token_id)}
+        processor.decode([processor.unk_id()])  # its text is a setting of its own
         self._control_pattern = re.compile("(" + "|".join(map(re.escape, self._control_ids)) + ")")
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -140,6 +143,7 @@ def load_sentencepiece(path: Path) -> SentencePieceTokenizer:
             eos_token_id=processor.eos_id() if processor.eos_id() >= 0 else None,
             add_bos=side.add_bos_token is not False,
             chat_template=side.chat_template,
+            chat_template_file=side.chat_template_file,
         )
 
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jaxinfer.chat_template import render_chat
@@ -14,12 +15,14 @@ class ChatByTemplate(ABC):
     Attributes:
         bos_token_id, eos_token_id: as in ``Tokenizer``.
         chat_template: the source of the template, None where the model has none.
+        chat_template_file: where it stands, for messages.
         chat_adds_bos: whether BOS comes first in a conversation, as if the template had written it, where it has not.
     """
 
     bos_token_id: int | None
     eos_token_id: int | None
     chat_template: str | None
+    chat_template_file: Path | None
     chat_adds_bos: bool
 
     @abstractmethod

@@ -1,5 +1,6 @@
 """What a caller may give as tools, checked before a template writes it: a wrong one it would write without a word."""
 
+import json
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,18 @@ def check_tools(tools: object) -> None:
         raise ValueError(f"tools is {reprlib.repr(tools)}; it must be a list of tools")
     places: dict[str, int] = {}
     for i, tool in enumerate(tools):
+        _check_json(f"tools[{i}]", tool)
         name = _checked_name(f"tools[{i}]", tool)
         if name in places:
             raise ValueError(f"tools[{places[name]}] and tools[{i}] are both named {name!r}; names must differ")
         places[name] = i
+
+
+def _check_json(place: str, tool: object) -> None:
+    try:
+        json.dumps(tool, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{place} is {reprlib.repr(tool)}; it cannot be written as JSON: {error}") from error
 
 
 def _checked_name(place: str, tool: object) -> str:

@@ -80,7 +80,21 @@ def test_ids_and_what_they_stand_for(typed, expected):
 
 
 @pytest.mark.parametrize(
-    "typed", ["name", "a/b/c", "./b", "a/m.gguf", "a/b:Q4_K_M", "a/b:", "a/b@", "-a/b", "/a/b", "a/b\n"]
+    "typed",
+    [
+        "name",
+        "a/b/c",
+        "./b",
+        "a/m.gguf",
+        "a/b:Q4_K_M",
+        "a/b:",
+        "a/b@",
+        "-a/b",
+        "/a/b",
+        "a/b\n",
+        "a/b:../m.gguf",
+        "a/b:/m.gguf",
+    ],
 )
 def test_what_is_no_id(typed):
     assert HubId.parse(typed) is None

@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +25,7 @@ class Vocabulary:
     chat_template: str | None
     bos_token_id: int | None = 1
     eos_token_id: int | None = 2
+    chat_template_file: Path | None = None
 
     def token_text(self, token_id: int) -> str:
         return {1: "<s>", 2: "</s>"}[token_id]
@@ -188,20 +190,45 @@ def test_tools_are_seen_wherever_a_template_reads_them(template):
 @pytest.mark.parametrize(
     ("template", "options", "words"),
     [
-        ("{{ a }}{{ mood }}", {"enable_thinkin": False}, "'enable_thinkin'; it must be one of a, mood"),
-        ("{# mood #}{{ messages[0].mood }}", {"mood": 1}, "'mood'; it must be none, for the template reads no others"),
-        ("{{ a }}{{ messages }}", {"messages": []}, "'messages'; it must be one of a"),
-        ("{{ a }}{{ bos_token }}", {"bos_token": ""}, "'bos_token'; it must be one of a"),
-        ("{{ a }}{{ range(3) }}", {"range": 1}, "'range'; it must be one of a"),
-        ("{{ a }}", {5: 1}, "5; it must be one of a"),
-        ("{{ a }}", {"x" * 1000: 1}, f"'{'x' * 12}...{'x' * 13}'; it must be one of a"),
+        ("{{ a }}{{ mood }}", {"enable_thinkin": False}, "'enable_thinkin'; it reads a, mood"),
+        ("{# mood #}{{ messages[0].mood }}", {"mood": 1}, "'mood'; it reads no options"),
+        ("{{ a }}{{ messages }}", {"messages": []}, "'messages'; it reads a"),
+        ("{{ a }}{{ bos_token }}", {"bos_token": ""}, "'bos_token'; it reads a"),
+        ("{{ a }}{{ range(3) }}", {"range": 1}, "'range'; it reads a"),
+        ("{{ a }}", {5: 1}, "5; it reads a"),
+        ("{{ a }}", {"x" * 1000: 1}, f"'{'x' * 12}...{'x' * 13}'; it reads a"),
     ],
 )
 def test_an_option_that_a_template_does_not_read_is_refused(template, options, words):
     """It is the caller's mistake, and not told as the template's."""
     with pytest.raises(ValueError) as caught:
         render(template, options=options)
-    assert str(caught.value) == f"an option of the chat template is named {words}"
+    assert str(caught.value) == f"this model's chat template has no option {words}"
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% for m in messages %}", "has a syntax error in line 1: "),
+        ("{{ [1] | no_such_filter }}", "uses something that is not allowed in line 1: "),
+        ("{{ open('/etc/hostname') }}", "failed: 'open' is undefined"),
+    ],
+)
+def test_a_template_that_fails_is_named_by_its_file(tmp_path, name, template, words):
+    is_own = name == "chat_template.jinja"
+    folder = write_byte_level_json(tmp_path, **({} if is_own else {"chat_template": template}))
+    if is_own:
+        (folder / name).write_text(template)
+    with pytest.raises(ValueError) as caught:
+        load_tokenizer(folder).encode_chat(HI)
+    assert str(caught.value).startswith(f"{folder / name}: the chat template {words}")
+
+
+def test_the_words_of_a_template_are_cut():
+    with pytest.raises(ValueError, match=r"the chat template failed: a+\.\.\.$") as caught:
+        render("{{ raise_exception('a' * 1000000) }}")
+    assert len(str(caught.value)) < 600
 
 
 def test_an_option_may_be_one_that_the_template_sets_where_it_is_missing():

@@ -296,6 +296,7 @@ RANDOM = ["--load-format", "random"]
         (["--chat-template-kwargs", "{}"], "--chat-template-kwargs goes with --chat"),
         (["--chat", "--chat-template-kwargs", "{a"], "'{a'"),
         (["--chat", "--chat-template-kwargs", "[1]"], "'[1]'"),
+        (["--chat", "--chat-template-kwargs", '{"a": NaN}'], "NaN is no JSON"),
         (["--prompts-file", "-"], "--prompts-file"),
         (["--prompts-file", ""], "--prompts-file"),
     ],

@@ -8,6 +8,7 @@ from io import BytesIO
 from types import SimpleNamespace
 
 import pytest
+import typer
 
 from jaxinfer.cli.chat_entries import Entry, UnreadableEntry, open_stdin, read_entry
 from jaxinfer.cli.ctrl_c import CtrlC
@@ -195,3 +196,11 @@ def test_ctrl_c_stays_ignored_where_it_was():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_stdin_that_cannot_be_read_ends_it_in_one_line(tmp_path, monkeypatch, capsys):
+    with (tmp_path / "file").open("w") as for_writing, open(for_writing.fileno(), "rb", closefd=False) as stream:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream, isatty=lambda: False))
+        with pytest.raises(typer.Exit) as ended:
+            open_stdin().read("> ")
+    assert (ended.value.exit_code, capsys.readouterr().err) == (2, "error: stdin cannot be read: Bad file descriptor\n")

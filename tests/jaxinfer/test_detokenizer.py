@@ -56,7 +56,9 @@ MORE_OF_THESE_KINDS = [
     "mistral v1",
     "mistral v2",
     "mistral v3",
+    "mistral v7",
     "mistral tekken",
+    "qwen2 in gguf",
 ]
 
 
@@ -82,6 +84,8 @@ def tokenizer(request, tmp_path_factory):
             return load_tokenizer(write_stripping_json(folder, 0))
         case "spm in gguf":
             return load_tokenizer(request.getfixturevalue("shared_data") / "tokenizers" / "ggml-vocab-llama-spm.gguf")
+        case "qwen2 in gguf":
+            return load_tokenizer(request.getfixturevalue("shared_data") / "tokenizers" / "ggml-vocab-qwen2.gguf")
         case "tekken":
             return load_tokenizer(write_tekken(folder, small_tekken()))
         case _:

@@ -259,7 +259,7 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
         ({"messages": HI, "chat_template_kwargs": "x"}, "chat_template_kwargs is 'x'; it must be a dict"),
         (
             {"messages": HI, "chat_template_kwargs": {"messages": 1}},
-            "an option of the chat template is named 'messages'",
+            "this model's chat template has no option 'messages'",
         ),
     ],
 )

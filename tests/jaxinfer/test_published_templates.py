@@ -22,6 +22,7 @@ class Vocabulary:
     spellings: list[str | None]
     bos_token_id: int | None = None
     eos_token_id: int | None = None
+    chat_template_file: None = None
 
     def __post_init__(self) -> None:
         self.bos_token_id, self.eos_token_id = (i if text else None for i, text in enumerate(self.spellings))

@@ -1,5 +1,7 @@
 """Tools as callers give them; tests/jaxinfer/test_llm.py has what is wrong about their shape."""
 
+from types import MappingProxyType
+
 import pytest
 
 from jaxinfer.tool_calls import check_tools
@@ -27,3 +29,17 @@ def test_two_tools_of_one_name_are_refused():
     with pytest.raises(ValueError) as caught:
         check_tools([function("f"), function("g"), function("g")])
     assert str(caught.value) == "tools[1] and tools[2] are both named 'g'; names must differ"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1}, b"x", MappingProxyType({})])
+def test_what_is_no_json_is_refused(value):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"default": value}}}
+    with pytest.raises(ValueError, match=r"^tools\[1\] is .*; it cannot be written as JSON: "):
+        check_tools([function("g"), tool])
+
+
+def test_a_tool_that_holds_itself_is_refused():
+    tool = function("f")
+    tool["function"]["parameters"] = tool
+    with pytest.raises(ValueError, match=r"tools\[0\] .* cannot be written as JSON"):
+        check_tools([tool])
