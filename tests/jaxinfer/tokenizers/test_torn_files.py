@@ -9,6 +9,7 @@ from tests.mistral_files import packaged_file, small_tekken
 from tests.vocabularies import train_sentencepiece, write_byte_level_json
 
 PLACES = 20
+UNKNOWN = " \u2047 ".encode()  # the text of what a vocabulary lacks, as SentencePiece sets it
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +50,9 @@ def test_a_torn_file_of_mistrals_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3"])
-@pytest.mark.parametrize(("piece", "broken"), [(b"</s>", b"</s\xff"), (b"hell", b"hel\xff")])
+@pytest.mark.parametrize(("piece", "broken"), [(b"</s>", b"</s\xff"), (b"hell", b"hel\xff"), (UNKNOWN, b"\x80" * 5)])
 def test_a_piece_that_is_not_utf8_names_the_file(whole_files, tmp_path, name, piece, broken):
-    """Found at once, and not when the model first samples it."""
+    """Found at once, and not when the model first samples it. The text of the unknown piece is a setting of its own."""
     whole = whole_files["tokenizer.model"]
     assert piece in whole
     (tmp_path / name).write_bytes(whole.replace(piece, broken, 1))
