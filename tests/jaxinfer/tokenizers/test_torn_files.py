@@ -9,7 +9,6 @@ from tests.mistral_files import packaged_file, small_tekken
 from tests.vocabularies import train_sentencepiece, write_byte_level_json
 
 PLACES = 20
-UNKNOWN = " \u2047 ".encode()  # the text of what a vocabulary lacks, as SentencePiece sets it
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +49,20 @@ def test_a_torn_file_of_mistrals_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3"])
-@pytest.mark.parametrize(("piece", "broken"), [(b"</s>", b"</s\xff"), (b"hell", b"hel\xff"), (UNKNOWN, b"\x80" * 5)])
+@pytest.mark.parametrize(("piece", "broken"), [(b"</s>", b"</s\xff"), (b"hell", b"hel\xff")])
 def test_a_piece_that_is_not_utf8_names_the_file(whole_files, tmp_path, name, piece, broken):
-    """Found at once, and not when the model first samples it. The text of the unknown piece is a setting of its own."""
+    """Found at once, and not when the model first samples it."""
     whole = whole_files["tokenizer.model"]
     assert piece in whole
     (tmp_path / name).write_bytes(whole.replace(piece, broken, 1))
     with pytest.raises(ValueError, match=f"{tmp_path / name}"):
+        load_tokenizer(tmp_path)
+
+
+def test_so_does_the_text_of_the_unknown_piece(whole_files, tmp_path):
+    """It is no piece but a setting: ``unk_surface``, field 44 of field 2, which is merged into the model's own."""
+    (tmp_path / "tokenizer.model").write_bytes(whole_files["tokenizer.model"] + b"\x12\x04\xe2\x02\x01\x80")
+    with pytest.raises(ValueError, match=r"tokenizer\.model"):
         load_tokenizer(tmp_path)
 
 
