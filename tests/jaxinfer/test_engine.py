@@ -302,7 +302,7 @@ def test_a_step_that_cannot_be_read_ends_its_requests_and_no_others(monkeypatch:
 
 def test_text_that_cannot_be_made_ends_its_request_only() -> None:
     class Broken:
-        text = ""
+        text, tool_calls = "", ()
 
         def push(self, token_ids: list[int]) -> str:
             raise RuntimeError("no such token")

@@ -35,6 +35,9 @@ class NumberTokenizer:
     def pending(self) -> str:
         return ""
 
+    def settle(self) -> str:
+        return ""
+
 
 @dataclass(frozen=True)
 class Load:
