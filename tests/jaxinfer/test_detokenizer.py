@@ -192,6 +192,8 @@ def check_calls(tokenizer):
     word = tokenizer.encode("he", add_special_tokens=False)
     for text, num_cut, shown in (("", 0, "he"), ("é", 0, "heé"), ("😀", 0, "he😀"), ("😀", 1, "he\ufffd")):
         in_bytes = spelled_by_bytes(tokenizer, text)
+        if 0 < len(in_bytes) <= num_cut:
+            continue  # a vocabulary in which the character is one token has no half of it
         before = word + in_bytes[: len(in_bytes) - num_cut]
         for behind in (spelled_by_bytes(tokenizer, call), tokenizer.encode(call, add_special_tokens=False)):
             if call not in tokenizer.decode(behind):
