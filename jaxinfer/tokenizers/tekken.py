@@ -72,7 +72,7 @@ class TekkenTokenizer:
         return [token_id for token_id in checked_token_ids(token_ids) if token_id < self.vocab_size]
 
     def _token_bytes(self, token_id: int) -> bytes:
-        """None for a special token."""
+        """No bytes for a special token."""
         return self._vocabulary.id_to_byte_piece(token_id, SpecialTokenPolicy.IGNORE)
 
     def _spelling(self, token_id: int) -> str:

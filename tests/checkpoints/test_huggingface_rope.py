@@ -1,13 +1,11 @@
 """The rotary angles that a config.json asks for: where they are written, and what the longest context is then."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
 from checkpoints import rope_scaling
-from checkpoints.huggingface_config import read_description
 from jaxinfer.config import RopeScaling
 from tests.checkpoints.writers import HF_CONFIG
 from tests.reference import load_reference
@@ -23,15 +21,6 @@ LLAMA3 = {
     "original_max_position_embeddings": 1024,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read(config):
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        return read_description(tmp_path).config
-
-    return read
 
 
 def test_linear_divides_all(read):

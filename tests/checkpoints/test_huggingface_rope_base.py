@@ -2,18 +2,8 @@
 
 import pytest
 
-from checkpoints.huggingface_config import read_description
 from tests.checkpoints.published import MISTRAL_7B, QWEN2, without
-from tests.checkpoints.writers import HF_CONFIG, write_json
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read(config):
-        write_json(tmp_path / "config.json", config)
-        return read_description(tmp_path).config
-
-    return read
+from tests.checkpoints.writers import HF_CONFIG
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,9 @@
 
 import pytest
 
-from checkpoints.huggingface_config import read_description
 from tests.checkpoints.published import MISTRAL_7B, QWEN2, QWEN3, without
-from tests.checkpoints.writers import write_json
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read(config):
-        write_json(tmp_path / "config.json", config)
-        return read_description(tmp_path).config
-
-    return read
 
 
 @pytest.mark.parametrize(

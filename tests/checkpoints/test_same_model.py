@@ -12,8 +12,10 @@ import pytest
 
 from checkpoints.checkpoint import open_checkpoint
 from jaxinfer.config import ModelConfig
+from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.weights import weight_shapes
 from tests.checkpoints import writers
+from tests.engines import decoder, engine, run_alone
 from tests.numpy_decoder import decoder_logits
 from tests.reference import FIXTURES, read_hf_weights
 
@@ -136,6 +138,20 @@ def test_every_layout_gives_the_same_greedy_ids(tmp_path, name):
     if config.rope_scaling is not None:
         unscaled = decoder_logits(replace(config, rope_scaling=None), weights, text)
         assert np.abs(unscaled - first).max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["tiny_llama2", pytest.param("tiny_qwen3", marks=pytest.mark.slow)])
+def test_the_engine_writes_the_same_greedy_ids_from_every_layout(tmp_path, name):
+    written = {layout: greedy_ids(path) for layout, path in write_layouts(tmp_path, name).items()}
+    expected = written["huggingface"]
+    assert len(set(expected)) > 2, "a token that repeats itself would say little"
+    assert written == dict.fromkeys(written, expected)
+
+
+def greedy_ids(path: Path) -> list[int]:
+    limits = {"max_model_len": 48, "num_kv_pages": 8, "max_num_seqs": 1, "max_chunk_tokens": 16}
+    running = engine(decoder(path), few_programs=True, **limits)
+    return run_alone(running, [5, 7, 11, 3], SamplingParams(temperature=0, max_tokens=36)).outputs[0].token_ids
 
 
 def read_model(path: Path) -> tuple[ModelConfig, writers.Tensors]:
