@@ -1,15 +1,35 @@
 """The text of one request, as its tokens come: each running request owns one of these, on the engine's edge."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
+from jaxinfer.output_filter import OutputFilter
 from jaxinfer.outputs import ToolCall
+from jaxinfer.stop_strings import StopStrings
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
 
+@dataclass(frozen=True)
+class TextEnd:
+    """Why a text ends although tokens go on.
+
+    Attributes:
+        reason: ``stop`` for a stop string, ``content_filter`` for an ``OutputFilter``.
+        stop_string: the one that was found.
+    """
+
+    reason: Literal["stop", "content_filter"]
+    stop_string: str | None = None
+
+
 class Detokenizer(Protocol):
     """What the engine asks of whatever makes the text of a request."""
+
+    @property
+    def ended(self) -> TextEnd | None:
+        """Why nothing more is to come, whatever tokens do; None while that is open."""
 
     @property
     def text(self) -> str:
@@ -91,8 +111,16 @@ class IncrementalDetokenizer:
     """A ``Detokenizer`` that gives an answer's text as it is, by the law of ``OutputStream``; it finds no calls."""
 
     tool_calls: tuple[ToolCall, ...] = ()
+    ended: TextEnd | None = None
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_token_ids: Sequence[int] = (),
+        *,
+        stops: StopStrings | None = None,
+        output_filter: OutputFilter | None = None,
+    ) -> None:
         """Raises ValueError for a negative token id, or one that is no whole number."""
         self._stream = OutputStream(tokenizer, prompt_token_ids)
         self._text = TextPieces()

@@ -1,48 +1,34 @@
 """The loop: schedule, run, commit. Requests go in, text comes out.
 
 A step launches the next batch before it reads the one in flight, so the device has work while the host turns tokens
-into text. Text belongs here, at the edge: each request owns a detokenizer, and everything below knows ids only.
+into text. Where a row's next mask depends on the token in flight (a grammar), only the forward pass is launched ahead:
+the token is read, the mask made while the device computes, and then the draw launched. Text belongs here, at the edge:
+each sequence owns a detokenizer, and everything below knows ids only.
 """
 
 import logging
-import random
-import reprlib
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from numbers import Integral
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from jaxinfer.batch import Batch
+from jaxinfer.answer import Answer
+from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
-from jaxinfer.detokenizer import Detokenizer, IncrementalDetokenizer
+from jaxinfer.intake import Intake
 from jaxinfer.interrupts import interrupts_held
-from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput, Usage
+from jaxinfer.output_filter import OutputFilterFactory
+from jaxinfer.outputs import RequestOutput
 from jaxinfer.request import Request
-from jaxinfer.runner import ModelRunner, StepOutput
+from jaxinfer.runner import ForwardStep, ModelRunner, StepOutput
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Scheduler
+from jaxinfer.token_masks import TokenBits
 from jaxinfer.tokenizers.protocol import Tokenizer
-from jaxinfer.tool_calls import ToolCallDetokenizer, ToolCallFormat
+from jaxinfer.tool_calls import ToolCallFormat
+from jaxinfer.tracked import TrackedRequest
 
 logger = logging.getLogger(__name__)
-
-_SEED_BITS = 64
-
-
-@dataclass
-class _Tracked:
-    """What the engine keeps of a request beside the scheduler's state."""
-
-    request: Request
-    prompt: str | None
-    shown_prompt_ids: list[int]  # for outputs: a caller may do with them what it likes
-    detokenizer: Detokenizer | None
-    stream: bool
-    arrival_time: float
-    first_scheduled_time: float | None = None
-    first_token_time: float | None = None
-    num_read: int = 0
 
 
 class Engine:
@@ -54,6 +40,7 @@ class Engine:
         tokenizer: None for a model without one: prompts are then given as ids and text stays empty.
         eos_token_ids: the tokens that end a request unless it says ``ignore_eos``.
         cache_identity: what the keys and values of all requests depend on besides their tokens: which model, say.
+        output_filter: makes an ``OutputFilter`` for each sequence, which sees its text before anyone else; or None.
     """
 
     def __init__(
@@ -64,16 +51,23 @@ class Engine:
         tokenizer: Tokenizer | None,
         eos_token_ids: Sequence[int],
         cache_identity: tuple[str, ...] = (),
+        output_filter: OutputFilterFactory | None = None,
     ) -> None:
         self.scheduler = Scheduler(config)
-        self._runner, self._config, self._tokenizer = runner, config, tokenizer
-        self._cache_identity = cache_identity
-        # An end token that the model has no row for can never be drawn.
-        self._eos_token_ids = frozenset(token_id for token_id in eos_token_ids if token_id < runner.vocab_size)
-        self._seeds = random.Random(config.seed)
-        self._tracked: dict[str, _Tracked] = {}
+        self._runner, self._config = runner, config
+        self._intake = Intake(
+            config,
+            runner.vocab_size,
+            tokenizer=tokenizer,
+            eos_token_ids=eos_token_ids,
+            cache_identity=cache_identity,
+            output_filter=output_filter,
+        )
+        self._tracked: dict[str, TrackedRequest] = {}
+        self._owners: dict[Request, tuple[TrackedRequest, Answer]] = {}
         self._in_flight: deque[StepOutput] = deque()
-        self._changed: deque[Request] = deque()
+        self._to_sample: ForwardStep | None = None
+        self._changed: dict[TrackedRequest, None] = {}
         self._outputs: list[RequestOutput] = []
 
     @property
@@ -111,43 +105,42 @@ class Engine:
 
         Raises:
             ValueError: the prompt is empty, too long for the model or the cache, or has an id outside the vocabulary; a
-                stop token is outside it; the id is in use; a text without a tokenizer. Nothing was queued then.
+                token that the parameters name is outside it, or they leave none to draw; the form of structured outputs
+                cannot be held; the id is in use; a text without a tokenizer. Nothing was queued then.
         """
-        arrival_time = time.perf_counter()
-        if not isinstance(params, SamplingParams):
-            raise ValueError(f"the sampling parameters are {params!r}; they must be a SamplingParams")
-        if not isinstance(cache_salt, str | None):
-            raise ValueError(f"cache_salt is {reprlib.repr(cache_salt)}; it must be text")
-        token_ids = self._checked_ids("prompt", self._encode(prompt) if isinstance(prompt, str) else prompt)
-        eos = frozenset() if params.ignore_eos else self._eos_token_ids
-        stop_token_ids = eos | frozenset(self._checked_ids("stop_token_ids", params.stop_token_ids))
-        if params.min_tokens > 0 and len(stop_token_ids) == self._runner.vocab_size:
-            raise ValueError(f"min_tokens is {params.min_tokens}, and every token of the vocabulary is a stop token")
-        room = max(self._config.max_model_len - len(token_ids), 0)
-        request = Request(
-            request_id=request_id,
-            prompt_token_ids=token_ids,
-            params=params,
-            stop_token_ids=stop_token_ids,
-            max_new_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-            seed=self._seeds.getrandbits(_SEED_BITS) if params.seed is None else int(params.seed),
-            cache_identity=self._cache_identity + (() if cache_salt is None else (f"salt={cache_salt}",)),
-        )
-        tracked = _Tracked(
-            request=request,
-            prompt=prompt if isinstance(prompt, str) else prompt_text,
-            shown_prompt_ids=list(token_ids),
-            detokenizer=self._detokenizer(token_ids, tool_format),
+        if request_id in self._tracked:
+            raise ValueError(f"request id {request_id!r} is in use by an unfinished request")
+        tracked = self._intake.take(
+            request_id,
+            prompt,
+            params,
+            prompt_text=prompt_text,
+            cache_salt=cache_salt,
+            tool_format=tool_format,
             stream=stream,
-            arrival_time=arrival_time,
         )
-        self.scheduler.add(request)  # last of what may fail: a refused request leaves nothing behind
-        self._tracked[request_id] = tracked
+        with interrupts_held():
+            added: list[Request] = []
+            try:
+                for answer in tracked.answers:
+                    self.scheduler.add(answer.request)
+                    added.append(answer.request)
+            except ValueError:  # a refused request leaves nothing behind
+                for request in added:
+                    self.scheduler.end(request.request_id)
+                raise
+            self._tracked[request_id] = tracked
+            self._owners |= {answer.request: (tracked, answer) for answer in tracked.answers}
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request now and return what it has; its pages are free at once. None if it is not unfinished."""
-        request = self.scheduler.abort(request_id)
-        return None if request is None else self._output(self._tracked[request_id])
+        tracked = self._tracked.get(request_id)
+        if tracked is None or tracked.is_finished:
+            return None
+        with interrupts_held():
+            for answer in tracked.answers:
+                self.scheduler.end(answer.request.request_id)
+            return self._output(tracked)
 
     def step(self) -> list[RequestOutput]:
         """Launch the next step, then take in the one before.
@@ -163,152 +156,150 @@ class Engine:
                 engine; better than to wait for ever.
         """
         with interrupts_held():
-            batch = self.scheduler.schedule()
+            batch = None if self._to_sample is not None else self.scheduler.schedule()
             if batch is not None:
                 self._launch(batch)
-        if batch is None and not self._in_flight and not self._changed and self.scheduler.has_unfinished:
+        is_idle = batch is None and not self._in_flight and self._to_sample is None
+        if is_idle and not self._changed and self.scheduler.has_unfinished:
             raise RuntimeError("the engine has unfinished requests, and none of them can be scheduled")
-        num_ahead = 0 if batch is None else 1
+        num_ahead = 0 if batch is None or self._to_sample is not None else 1
         while len(self._in_flight) > num_ahead:
             self._commit()
+        with interrupts_held():
+            if self._to_sample is not None:
+                self._sample()
         return self._report()
 
     def _launch(self, batch: Batch) -> None:
-        try:
+        """Start a step, but for the draw if a mask of it depends on a token that is in flight."""
+        with self._given_up_on_failure(batch):
             self._note_first_scheduled(batch)
-            self._in_flight.append(self._runner.launch(batch))
+            self._to_sample = self._runner.forward(batch)
+        if not any(row.samples and row.token_ids is None and self._answer(row).mask.is_late for row in batch.rows):
+            self._sample()
+
+    def _sample(self) -> None:
+        """Launch the draw of the step whose forward pass was launched last."""
+        step, self._to_sample = self._to_sample, None
+        assert step is not None, "there is a step to draw for"
+        with self._given_up_on_failure(step.batch):
+            forbidden = [self._forbidden(row) if row.samples else None for row in step.batch.rows]
+            self._in_flight.append(self._runner.sample(step, forbidden))
+
+    def _forbidden(self, row: ScheduledRow) -> TokenBits | None:
+        """What the row may not draw; what it draws counts for nothing if it has ended, or does so here."""
+        request = row.request
+        if request.is_finished:
+            return None
+        try:
+            return self._answer(row).mask.forbidden(row.sample_index, request.output_token_ids)
+        except Exception as fault:  # what a request may draw is its own matter: end this one only
+            self._fail(request, f"its next token cannot be chosen: {fault}")
+            return None
+
+    @contextmanager
+    def _given_up_on_failure(self, batch: Batch) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self._give_up(batch)
             raise
 
     def _give_up(self, batch: Batch) -> None:
         """End the unfinished requests of a step that failed, or that followed one."""
-        unfinished = [row.request for row in batch.rows if not row.request.is_finished]
-        for request in unfinished:
-            self.scheduler.abort(request.request_id)
+        for row in batch.rows:
+            if not row.request.is_finished:
+                self._end(row.request)
         self.scheduler.forget_prefixes()  # it may not have written what it was to write
-        self._changed.extend(unfinished)
+
+    def _fail(self, request: Request, error: str) -> None:
+        """End one sequence whose own content is at fault."""
+        logger.exception("request %s: %s", request.request_id, error)
+        self._owners[request][1].fail(error)
+        self._end(request)
+
+    def _end(self, request: Request) -> None:
+        self.scheduler.end(request.request_id)
+        self._changed[self._owners[request][0]] = None
 
     def _commit(self) -> None:
         """Take in the oldest step in flight."""
         step = self._in_flight[0]
         try:
-            token_ids = (
-                step.read()
-            )  # the long wait, and so the likely place of a Ctrl-C, after which it can be read again
+            # The long wait, and so the likely place of a Ctrl-C, after which it can be read again.
+            token_ids = step.read()
         except Exception:  # the device failed: it would fail again
             # The steps behind it may have read what this one was to write.
             while self._in_flight:
                 self._give_up(self._in_flight.popleft().batch)
+            if self._to_sample is not None:
+                self._give_up(self._to_sample.batch)
+            self._to_sample = None
             raise
         with interrupts_held():
             self._in_flight.popleft()
-            changed = self.scheduler.commit(step.batch, token_ids)
+            changed = set(self.scheduler.commit(step.batch, token_ids))
             now = time.perf_counter()
-            for request in changed:
-                tracked = self._tracked[request.request_id]
-                if tracked.first_token_time is None and request.output_token_ids:
-                    tracked.first_token_time = now
-            self._changed.extend(changed)
+            for i, row in enumerate(step.batch.rows):
+                if row.token_ids is not None and row.request.params.prompt_logprobs is not None:
+                    self._take_prompt_logprobs(step, i, row)
+                if row.request in changed:
+                    self._take_change(step, i, now)
+
+    def _take_prompt_logprobs(self, step: StepOutput, i: int, row: ScheduledRow) -> None:
+        if row.request in self._owners:  # it may have ended and be forgotten
+            self._owners[row.request][0].take_prompt_logprobs(step.prompt_logprobs(i), row.start + 1)
+
+    def _take_change(self, step: StepOutput, i: int, now: float) -> None:
+        """Note what a step brought to one sequence: a token, an end, or both."""
+        row = step.batch.rows[i]
+        request, (tracked, answer) = row.request, self._owners[row.request]
+        self._changed[tracked] = None
+        if tracked.first_token_time is None and request.output_token_ids:
+            tracked.first_token_time = now
+        try:
+            if row.samples and request.params.wants_logprobs:
+                answer.take_logprobs(step.logprobs(), i)
+            if not request.is_finished:
+                answer.mask.accept(request.output_token_ids[-1])
+            if answer.watches_text:
+                answer.read_text()
+        except Exception as fault:  # what a request's tokens mean is its own matter: end this one only
+            self._fail(request, f"its tokens cannot be turned into text: {fault}")
+        if not request.is_finished and answer.is_complete:
+            self.scheduler.end(request.request_id, "stop")
 
     def _report(self) -> list[RequestOutput]:
         """Outputs for the requests that changed since the last report."""
         while self._changed:
-            request = self._changed[0]
-            tracked = self._tracked.get(request.request_id)
+            tracked = next(iter(self._changed))
             # It may have been reported as ended by an abort, and its id taken by another request.
-            if tracked is not None and tracked.request is request and (tracked.stream or request.is_finished):
+            is_known = self._tracked.get(tracked.request_id) is tracked
+            if is_known and (tracked.stream or tracked.is_finished):
                 self._outputs.append(self._output(tracked))
-            self._changed.popleft()
+            del self._changed[tracked]
         outputs, self._outputs = self._outputs, []
         return outputs
 
-    def _output(self, tracked: _Tracked) -> RequestOutput:
+    def _output(self, tracked: TrackedRequest) -> RequestOutput:
         """The request's state as its caller sees it; forgets a request that has ended."""
-        request, error = tracked.request, None
-        try:
-            delta = self._new_text(tracked)
-        except Exception as fault:  # text is the one thing here that a request's own content decides: end this one only
-            logger.exception("request %s: its tokens cannot be turned into text", request.request_id)
-            self.scheduler.abort(request.request_id)
-            delta, error = "", f"its tokens cannot be turned into text: {fault}"
-        if request.is_finished:
-            del self._tracked[request.request_id]
-        detokenizer = tracked.detokenizer
-        tool_calls = tuple(detokenizer.tool_calls) if detokenizer is not None else ()
-        finish_reason = "tool_calls" if tool_calls else request.finish_reason
-        completion = CompletionOutput(
-            index=0,
-            text=detokenizer.text if detokenizer is not None else "",
-            token_ids=list(request.output_token_ids),
-            finish_reason=finish_reason if error is None else "error",
-            delta=delta,
-            tool_calls=tool_calls,
-        )
-        metrics = RequestMetrics(
-            arrival_time=tracked.arrival_time,
-            first_scheduled_time=tracked.first_scheduled_time,
-            first_token_time=tracked.first_token_time,
-            finished_time=time.perf_counter() if request.is_finished else None,
-            num_generated_tokens=len(request.output_token_ids),
-            num_preemptions=request.num_preemptions,
-        )
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt=tracked.prompt,
-            prompt_token_ids=tracked.shown_prompt_ids,
-            outputs=[completion],
-            finished=request.is_finished,
-            metrics=metrics,
-            usage=Usage(request.num_prompt_tokens, len(request.output_token_ids), request.num_cached_tokens),
-            error=error,
-        )
-
-    def _new_text(self, tracked: _Tracked) -> str:
-        """Text of the tokens that came since the last call; a token that stopped the request has none."""
-        request, detokenizer = tracked.request, tracked.detokenizer
-        if detokenizer is None:
-            return ""
-        end = len(request.output_token_ids) - (request.finish_reason == "stop")
-        delta = detokenizer.push(request.output_token_ids[tracked.num_read : end])
-        tracked.num_read = end
-        if not request.is_finished:
-            return delta
-        return delta + detokenizer.finish(is_whole=request.finish_reason == "stop")
+        for answer in tracked.answers:
+            try:
+                answer.read_text()
+            except Exception as fault:
+                self._fail(answer.request, f"its tokens cannot be turned into text: {fault}")
+        if tracked.is_finished:
+            del self._tracked[tracked.request_id]
+            for answer in tracked.answers:
+                del self._owners[answer.request]
+        return tracked.output()
 
     def _note_first_scheduled(self, batch: Batch) -> None:
         now = time.perf_counter()
         for row in batch.rows[batch.num_decode_rows :]:
-            tracked = self._tracked[row.request.request_id]
+            tracked = self._owners[row.request][0]
             if tracked.first_scheduled_time is None:
                 tracked.first_scheduled_time = now
 
-    def _detokenizer(self, prompt_token_ids: list[int], tool_format: ToolCallFormat | None) -> Detokenizer | None:
-        if self._tokenizer is None:
-            return None
-        if tool_format is None:
-            return IncrementalDetokenizer(self._tokenizer, prompt_token_ids)
-        return ToolCallDetokenizer(self._tokenizer, prompt_token_ids, tool_format)
-
-    def _encode(self, text: str) -> list[int]:
-        if self._tokenizer is None:
-            raise ValueError("the prompt is text and the model has no tokenizer; give token ids")
-        if not text:
-            raise ValueError("the prompt is empty; at least one token is needed")
-        return self._tokenizer.encode(text)
-
-    def _checked_ids(self, name: str, token_ids: Iterable[int]) -> list[int]:
-        """The ids as a fresh list of plain ints, each inside the model's vocabulary."""
-        vocab_size = self._runner.vocab_size
-        # A set has no order, and text and bytes are sequences of something else.
-        if isinstance(token_ids, str | bytes | Set | Mapping) or not isinstance(token_ids, Iterable):
-            raise ValueError(f"{name} is {reprlib.repr(token_ids)}; it must be a list of token ids")
-        try:
-            checked = list(token_ids)
-        except TypeError as error:  # an array without axes says that it can be iterated, and cannot
-            raise ValueError(f"{name} is {reprlib.repr(token_ids)}; it must be a list of token ids") from error
-        for token_id in checked:
-            # Integral, since ids often come from NumPy; but True is no token.
-            if isinstance(token_id, bool) or not isinstance(token_id, Integral) or not 0 <= token_id < vocab_size:
-                raise ValueError(f"{name} has {token_id!r}; a token id is a whole number in [0, {vocab_size})")
-        return list(map(int, checked))
+    def _answer(self, row: ScheduledRow) -> Answer:
+        return self._owners[row.request][1]

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from jaxinfer.logprobs import Logprob
+
+AnswerFinishReason = Literal["stop", "tool_calls", "length", "content_filter", "abort", "error"]
+
 
 @dataclass(frozen=True)
 class ToolCall:
@@ -33,19 +37,28 @@ class CompletionOutput:
         text: all text so far, in each output of a stream a copy of its own. The token that stopped it, special tokens
             and calls of tools give none.
         token_ids: all ids so far, the one that stopped it included.
-        finish_reason: ``stop`` (EOS or a stop token), ``tool_calls`` (the same, and there are calls), ``length``,
-            ``abort``, ``error``; None while it runs.
+        finish_reason: ``stop`` (EOS, a stop token, a stop string, or the end of a form that nothing can follow),
+            ``tool_calls`` (the same, and there are calls), ``length``, ``content_filter`` (an ``OutputFilter`` ended
+            it), ``abort``, ``error``; None while it runs.
         delta: the text that is new since the output before; the deltas of a stream joined are ``text``.
         tool_calls: what the model asks to run, known at the end only. What is no whole call, and all
             calls of an answer that was cut off, is text.
+        stop_reason: with the finish reason ``stop``, the stop string or the stop token of the caller's that ended it;
+            None for the model's own end.
+        logprobs: for each token of ``token_ids``, by token id, what the raw distribution says of it and of the most
+            likely ones; None where they were not asked for.
+        cumulative_logprob: the sum of the log-probabilities of ``token_ids``; None where they are not known.
     """
 
     index: int
     text: str
     token_ids: list[int]
-    finish_reason: Literal["stop", "tool_calls", "length", "abort", "error"] | None
+    finish_reason: AnswerFinishReason | None
     delta: str
     tool_calls: tuple[ToolCall, ...] = ()
+    stop_reason: int | str | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
+    cumulative_logprob: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,7 @@ class Usage:
 
     Attributes:
         prompt_tokens: of the prompt.
-        completion_tokens: drawn so far, a stop token included.
+        completion_tokens: drawn so far, a stop token included; of all sequences, those that ``best_of`` drops included.
         cached_tokens: those of the prompt that were not computed, since the cache had them from earlier requests.
     """
 
@@ -104,10 +117,13 @@ class RequestOutput:
         request_id: its name.
         prompt: the prompt's text, or None if it was given as ids.
         prompt_token_ids: the prompt as the model saw it; empty for a request that was refused.
-        outputs: the generated sequences.
-        finished: whether it has ended.
+        outputs: the generated sequences, by their index.
+        finished: whether it has ended, that is, all its sequences have.
         metrics: its times; None for a request that was refused.
         usage: its tokens; None for a request that was refused.
+        prompt_logprobs: for each token of the prompt, by token id, what the raw distribution after the tokens before it
+            says of it and of the most likely ones, and None for the first; None where they were not asked for. In the
+            middle of a stream those that are known.
         error: why the request was refused, or None.
     """
 
@@ -118,4 +134,5 @@ class RequestOutput:
     finished: bool
     metrics: RequestMetrics | None
     usage: Usage | None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     error: str | None = None

@@ -20,6 +20,7 @@ from jaxinfer.config import EngineConfig
 from jaxinfer.kv_cache import KVCache
 from jaxinfer.model import Decoder
 from jaxinfer.step_inputs import StepLayout
+from jaxinfer.token_masks import num_words
 
 _GROWTH = 4
 """Ratio of neighbouring sizes of the shape lists: a step computes at most about this much padding."""
@@ -145,7 +146,7 @@ class Programs:
         self.sample[draw, b] = sample.lower(*arguments).compile()
 
     def _compile_forbid(self, b: int) -> None:
-        words = jax.ShapeDtypeStruct((b, sampler.mask_words(self._vocab_size)), jnp.uint32)
+        words = jax.ShapeDtypeStruct((b, num_words(self._vocab_size)), jnp.uint32)
         self.forbid[b] = jax.jit(sampler.forbid, donate_argnums=0).lower(self._logits_shape(b), words).compile()
 
     def _logits_shape(self, b: int) -> jax.ShapeDtypeStruct:

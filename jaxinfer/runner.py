@@ -1,23 +1,41 @@
 """Runs batches on the device: packs each one, launches its programs, and hands back what will be its tokens.
 
-The runner owns the device's state: the weights, the KV cache and the last token of every slot. ``launch`` does not
-wait for the device, so the host schedules the next step while this one runs; the last tokens stay on the device and
-feed the next step without passing through the host.
+The runner owns the device's state: the weights, the KV cache and the last token of every slot. Nothing here waits for
+the device but what reads a step's output, so the host schedules the next step while this one runs; the last tokens stay
+on the device and feed the next step without passing through the host. A step is launched in two parts, since what its
+draw may not take is sometimes known only when the step before has been read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Int32, UInt32
 
-from jaxinfer import kv_cache, sampler
-from jaxinfer.batch import Batch, ScheduledRow
+from jaxinfer import kv_cache
+from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig
+from jaxinfer.logprobs import RankedLogprobs
 from jaxinfer.model import Decoder
 from jaxinfer.programs import Draw, Programs
+from jaxinfer.token_masks import TokenBits, num_words
+
+
+@dataclass(frozen=True)
+class ForwardStep:
+    """A step whose forward pass is launched and whose draw is not.
+
+    Attributes:
+        batch: its rows.
+        packed: what its programs read, on the device.
+        logits: of each row.
+    """
+
+    batch: Batch
+    packed: Int32[Array, "size"]
+    logits: Float[Array, "B V"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +48,14 @@ class StepOutput:
     def read(self) -> list[int]:
         """The token of each row of the batch; waits for the device. It means nothing where the row does not sample."""
         return np.asarray(self.tokens)[: len(self.batch.rows)].tolist()
+
+    def logprobs(self) -> RankedLogprobs:
+        """Of the token that each row drew, by its raw distribution; for a step of which a row wants them."""
+        raise NotImplementedError
+
+    def prompt_logprobs(self, row: int) -> RankedLogprobs:
+        """Of the prompt's tokens that follow those of the row's piece, the last of which may be no prompt token."""
+        raise NotImplementedError
 
 
 class ModelRunner:
@@ -74,23 +100,38 @@ class ModelRunner:
                 progress(done, total)
         for b, c in self.programs.layouts:
             logits = self._forward((b, c), self._pack(Batch((), 0, 0), (b, c)))
-            forbidden = np.zeros((b, sampler.mask_words(self._vocab_size)), np.uint32)
-            logits = self.programs.forbid[b](logits, jax.device_put(forbidden))
+            logits = self.programs.forbid[b](logits, self._mask((), b))
             for draw in Draw:
                 self._sample(draw, logits, self._pack(Batch((), 0, 0), (b, c)))
         self._last_tokens.block_until_ready()
 
-    def launch(self, batch: Batch) -> StepOutput:
-        """Start a step; returns at once. Steps run in the order in which they are launched."""
+    def forward(self, batch: Batch) -> ForwardStep:
+        """Start a step, all but its draw; returns at once. Steps run in the order in which they are launched."""
         shape = self.programs.shape_for(len(batch.rows), batch.num_chunk_tokens)
         packed = self._pack(batch, shape)
-        logits = self._forward(shape, packed)
-        forbidden = self._forbidden_tokens(batch, shape[0])
-        if forbidden is not None:
-            logits = self.programs.forbid[shape[0]](logits, jax.device_put(forbidden))
-        tokens = self._sample(_draw_for(batch), logits, packed)
+        return ForwardStep(batch, packed, self._forward(shape, packed))
+
+    def sample(self, step: ForwardStep, forbidden: Sequence[TokenBits | None] = ()) -> StepOutput:
+        """Start the draw of a step; returns at once. To be called once, before the next step's forward pass.
+
+        Args:
+            step: what ``forward`` returned.
+            forbidden: for each row of its batch the tokens that it may not draw, or None; the rows left out draw any.
+        """
+        logits = step.logits
+        if any(words is not None for words in forbidden):
+            logits = self.programs.forbid[logits.shape[0]](logits, self._mask(forbidden, logits.shape[0]))
+        tokens = self._sample(_draw_for(step.batch), logits, step.packed)
         tokens.copy_to_host_async()
-        return StepOutput(batch, tokens)
+        return StepOutput(step.batch, tokens)
+
+    def _mask(self, forbidden: Sequence[TokenBits | None], num_rows: int) -> UInt32[Array, "B words"]:
+        mask = np.zeros((num_rows, num_words(self._vocab_size)), np.uint32)
+        for row, words in zip(mask, forbidden, strict=False):
+            if words is not None:
+                row[:] = words
+        mask.flags.writeable = False  # the device may read this memory while the step runs
+        return jax.device_put(mask)
 
     def _pack(self, batch: Batch, shape: tuple[int, int]) -> Int32[Array, "size"]:
         return jax.device_put(self.programs.layouts[shape].pack(batch))
@@ -104,22 +145,6 @@ class ModelRunner:
     def _sample(self, draw: Draw, logits: Float[Array, "B V"], packed: Int32[Array, "size"]) -> Int32[Array, "B"]:
         tokens, self._last_tokens = self.programs.sample[draw, logits.shape[0]](logits, self._last_tokens, packed)
         return tokens
-
-    def _forbidden_tokens(self, batch: Batch, num_rows: int) -> np.ndarray | None:
-        """A mask against the stop tokens of rows that have not reached min_tokens; None if no row needs one."""
-        early = [(i, row) for i, row in enumerate(batch.rows) if _must_go_on(row)]
-        if not early:
-            return None
-        forbidden = np.zeros((num_rows, sampler.mask_words(self._vocab_size)), np.uint32)
-        for i, row in early:
-            forbidden[i] = sampler.pack_token_mask(row.request.stop_token_ids, self._vocab_size)
-        forbidden.flags.writeable = False  # the device may read this memory while the step runs
-        return forbidden
-
-
-def _must_go_on(row: ScheduledRow) -> bool:
-    request = row.request
-    return row.samples and row.sample_index < request.params.min_tokens and bool(request.stop_token_ids)
 
 
 def _draw_for(batch: Batch) -> Draw:

@@ -9,7 +9,6 @@ a CPU their sums are vectorized, where sums of floats are not). 64 rows of 49,15
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +25,6 @@ _ZERO = np.uint32(2**31)
 """Where 0 lies among the ordered bits: in the middle."""
 
 _MASK_BITS = 32
-_MASKS_KEPT = 256
-"""Packed masks to remember: a request needs its own in every step before ``min_tokens``, and most requests share one.
-One of 131,072 tokens takes 16 KiB."""
 
 
 def greedy(logits: Float[Array, "B V"]) -> Int32[Array, "B"]:
@@ -68,25 +64,10 @@ def candidates(logits: Float[Array, "B V"], params: SamplingInputs, *, truncate:
 
 
 def forbid(logits: Float[Array, "B V"], forbidden: UInt32[Array, "B words"]) -> Float[Array, "B V"]:
-    """The logits with -inf for every token whose bit is set (``pack_token_mask`` packs them)."""
+    """The logits with -inf for every token whose bit is set (as in ``TokenBits``)."""
     bits = (forbidden[:, :, None] >> jnp.arange(_MASK_BITS, dtype=jnp.uint32)) & 1
     mask = bits.reshape(logits.shape[0], -1)[:, : logits.shape[1]]
     return jnp.where(mask > 0, -jnp.inf, logits)
-
-
-def mask_words(vocab_size: int) -> int:
-    """32-bit words that one row of a token mask takes."""
-    return -(-vocab_size // _MASK_BITS)
-
-
-@lru_cache(maxsize=_MASKS_KEPT)
-def pack_token_mask(token_ids: frozenset[int], vocab_size: int) -> UInt32[np.ndarray, "words"]:
-    """One row of a mask on the host, read-only: bit ``t % 32`` of word ``t // 32`` is set for each token t."""
-    words = np.zeros(mask_words(vocab_size), np.uint32)
-    for token_id in token_ids:
-        words[token_id // _MASK_BITS] |= np.uint32(1 << (token_id % _MASK_BITS))
-    words.flags.writeable = False
-    return words
 
 
 def _scaled(logits: Float[Array, "B V"], params: SamplingInputs) -> Float[Array, "B V"]:

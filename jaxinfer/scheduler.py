@@ -93,14 +93,14 @@ class Scheduler:
         self._admission.check_fits(request)
         self._waiting[request.request_id] = request
 
-    def abort(self, request_id: str) -> Request | None:
+    def end(self, request_id: str, reason: FinishReason = "abort") -> Request | None:
         """End a waiting or running request now; its slot and pages are free on return.
 
         Rows of it that are in flight run on, and what they draw is dropped. An unknown or finished id gives None.
         """
         request = self._waiting.get(request_id) or self._running.get(request_id)
         if request is not None:
-            self._finish(request, "abort")
+            self._finish(request, reason)
         return request
 
     def forget_prefixes(self) -> None:
@@ -170,7 +170,8 @@ class Scheduler:
             return None
         if head.num_pending_samples > 0:  # preempted a moment ago: the tokens that it is to go on from are in flight
             return None
-        num_prefix_pages = self._pages.find_prefix(head)
+        # Log-probabilities of a prompt come from computing it.
+        num_prefix_pages = 0 if head.params.prompt_logprobs is not None else self._pages.find_prefix(head)
         if not self._admission.has_room(head, num_prefix_pages, self._running.values()):
             self._without_room = head
             return None

@@ -14,7 +14,7 @@ from jaxinfer.config import EngineConfig, ModelConfig
 from jaxinfer.engine import Engine
 from jaxinfer.model import Decoder
 from jaxinfer.outputs import RequestOutput
-from jaxinfer.runner import ModelRunner, StepOutput
+from jaxinfer.runner import ForwardStep, ModelRunner
 from jaxinfer.sampling_params import SamplingParams
 from pallas_kernels.paged_attention import Implementation
 from tests.reference import FIXTURES
@@ -73,13 +73,13 @@ def _keep(runner: ModelRunner, chunks: tuple[int, ...]) -> None:
 def count_mixed_steps(engine: Engine) -> list[bool]:
     """A list that gets an entry for every step from now on: whether it reads prompts beside decoding requests."""
     mixed, runner = [], engine._runner
-    launch = runner.launch
+    forward = runner.forward
 
-    def recording(batch: Batch) -> StepOutput:
+    def recording(batch: Batch) -> ForwardStep:
         mixed.append(batch.num_decode_rows > 0 and batch.num_chunk_tokens > 0)
-        return launch(batch)
+        return forward(batch)
 
-    runner.launch = recording  # type: ignore[method-assign]
+    runner.forward = recording  # type: ignore[method-assign]
     return mixed
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
 from jaxinfer.request import PageTable
+from jaxinfer.token_masks import TokenBits
 
 VOCAB_SIZE = 1009
 NUM_LAYERS = 2
@@ -91,7 +92,7 @@ class FakeRunner:
         self._launched: deque[tuple[FakeStep, list[_LaunchedRow]]] = deque()
         self.batches: list[Batch] = []
 
-    def launch(self, batch: Batch) -> FakeStep:
+    def forward(self, batch: Batch) -> FakeStep:
         step = FakeStep(batch, self)
         rows = []
         for row in batch.rows:
@@ -100,6 +101,9 @@ class FakeRunner:
             rows.append(_LaunchedRow(row, row.request.slot, tables))
         self._launched.append((step, rows))
         self.batches.append(batch)
+        return step
+
+    def sample(self, step: FakeStep, forbidden: Sequence[TokenBits | None] = ()) -> FakeStep:
         return step
 
     def run_until(self, wanted: FakeStep) -> list[int]:

@@ -18,7 +18,7 @@ from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig, ModelConfig
 from jaxinfer.engine import Engine
 from jaxinfer.programs import Draw
-from jaxinfer.runner import ModelRunner, StepOutput
+from jaxinfer.runner import ForwardStep, ModelRunner
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.weights import weight_shapes
 from tests.engines import keep_few_programs, random_decoder
@@ -41,13 +41,13 @@ class EngineRunner:
         self.num_tokens: Counter[str] = Counter()
         self.batches: list[list[str]] = []
 
-    def launch(self, batch: Batch) -> StepOutput:
+    def forward(self, batch: Batch) -> ForwardStep:
         """A step of the runner."""
         for row in batch.rows:
             self.num_tokens[row.request.request_id] += row.num_tokens
         self.batches.append([row.request.request_id for row in batch.rows])
         self._runner._kv_cache, others = self._kv_cache, self._runner._kv_cache
-        step = self._runner.launch(batch)
+        step = self._runner.forward(batch)
         self._runner._kv_cache, self._kv_cache = others, self._runner._kv_cache
         return step
 

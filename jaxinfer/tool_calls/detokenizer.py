@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from jaxinfer.detokenizer import OutputStream, TextPieces
+from jaxinfer.detokenizer import OutputStream, TextEnd, TextPieces
+from jaxinfer.output_filter import OutputFilter
 from jaxinfer.outputs import ToolCall
+from jaxinfer.stop_strings import StopStrings
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 from jaxinfer.tool_calls.formats import CODES, ToolCallFormat
@@ -23,7 +25,17 @@ class ToolCallDetokenizer:
     call, which is then read once or twice more.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], tool_format: ToolCallFormat) -> None:
+    ended: TextEnd | None = None
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_token_ids: Sequence[int],
+        tool_format: ToolCallFormat,
+        *,
+        stops: StopStrings | None = None,
+        output_filter: OutputFilter | None = None,
+    ) -> None:
         """Raises ValueError for a negative token id, or one that is no whole number."""
         self._stream = OutputStream(tokenizer, prompt_token_ids)
         self._coder = MarkerCoder(tokenizer, tool_format.markers)

@@ -81,10 +81,10 @@ def _decoding(runner: ModelRunner, config: EngineConfig, context: int) -> tuple[
 def _back_to_back(runner: ModelRunner, batch: Batch, steps: int) -> tuple[float, float]:
     """Seconds of a launch on the host, and of a step on the device: the same step again and again."""
     for _ in range(_WARM_STEPS):
-        jax.block_until_ready(runner.launch(batch).tokens)
+        jax.block_until_ready(runner.sample(runner.forward(batch)).tokens)
     begin = time.perf_counter()
     for _ in range(steps):
-        tokens = runner.launch(batch).tokens
+        tokens = runner.sample(runner.forward(batch)).tokens
     launched = time.perf_counter()
     jax.block_until_ready(tokens)
     return (launched - begin) / steps, (time.perf_counter() - begin) / steps

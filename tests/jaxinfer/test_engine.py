@@ -40,7 +40,7 @@ def test_the_next_step_is_launched_before_the_last_one_is_read() -> None:
     assert len(engine._runner.batches) == 1
     engine.step()
     assert len(engine._runner.batches) == 2
-    assert engine._tracked["a"].request.output_token_ids == expected_tokens([1], 1)
+    assert engine._tracked["a"].answers[0].request.output_token_ids == expected_tokens([1], 1)
 
 
 def test_requests_arriving_at_any_time_get_what_each_gets_alone() -> None:
@@ -213,15 +213,15 @@ def test_ctrl_c_in_the_middle_of_a_launch_takes_effect_after_it(monkeypatch: pyt
     """A real SIGINT after the device was given the step and before the host has noted it."""
     engine = fake_engine()
     engine.add_request("a", [1, 2], greedy(6))
-    launch = engine._runner.launch
+    forward = engine._runner.forward
 
     def interrupted(batch: Batch) -> FakeStep:
-        step = launch(batch)
+        step = forward(batch)
         signal.raise_signal(signal.SIGINT)
         return step
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._runner, "launch", interrupted)
+        patch.setattr(engine._runner, "forward", interrupted)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 engine.step()
@@ -239,10 +239,10 @@ def test_what_a_timer_raises_in_the_middle_of_a_launch_takes_effect_after_it(mon
 
     engine, launched, rung = fake_engine(), [], []
     engine.add_request("a", [1, 2], greedy(6))
-    launch = engine._runner.launch
+    forward = engine._runner.forward
 
     def interrupted(batch: Batch) -> FakeStep:
-        step = launch(batch)
+        step = forward(batch)
         for number in (signal.SIGALRM, signal.SIGALRM, signal.SIGINT):
             signal.raise_signal(number)
         launched.append(step)
@@ -251,7 +251,7 @@ def test_what_a_timer_raises_in_the_middle_of_a_launch_takes_effect_after_it(mon
     before = signal.signal(signal.SIGALRM, ring)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(engine._runner, "launch", interrupted)
+            patch.setattr(engine._runner, "forward", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 engine.step()
         assert signal.getsignal(signal.SIGALRM) is ring
@@ -276,7 +276,7 @@ def test_a_step_that_cannot_be_launched_ends_its_requests_and_no_others(monkeypa
     engine.add_request("waits", [3], greedy(5))
     engine.step()
     with monkeypatch.context() as patch:
-        patch.setattr(engine._runner, "launch", lambda batch: 1 / 0)
+        patch.setattr(engine._runner, "forward", lambda batch: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             engine.step()
     outputs = finish(engine)
@@ -302,7 +302,7 @@ def test_a_step_that_cannot_be_read_ends_its_requests_and_no_others(monkeypatch:
 
 def test_text_that_cannot_be_made_ends_its_request_only() -> None:
     class Broken:
-        text, tool_calls = "", ()
+        text, tool_calls, ended = "", (), None
 
         def push(self, token_ids: list[int]) -> str:
             raise RuntimeError("no such token")
@@ -310,7 +310,7 @@ def test_text_that_cannot_be_made_ends_its_request_only() -> None:
     engine = fake_engine()
     engine.add_request("bad", [1, 2], greedy(5), stream=True)
     engine.add_request("good", [3], greedy(5))
-    engine._tracked["bad"].detokenizer = Broken()
+    engine._tracked["bad"].answers[0].detokenizer = Broken()
     outputs = finish(engine)
     assert outputs["bad"].outputs[0].finish_reason == "error"
     assert "no such token" in outputs["bad"].error

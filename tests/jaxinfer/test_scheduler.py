@@ -239,7 +239,7 @@ def test_slot_and_pages_of_a_stop_go_to_the_next_while_the_surplus_step_runs():
 def test_abort_of_a_waiting_request():
     scheduler = make_scheduler()
     requests = [add(scheduler, name, num_prompt=3) for name in "abc"]
-    assert scheduler.abort("b") is requests[1]
+    assert scheduler.end("b") is requests[1]
     assert requests[1].finish_reason == "abort"
     assert scheduler.num_waiting == 2
     assert summary(step(scheduler)) == [("a", 0, 3), ("c", 0, 3)]
@@ -248,9 +248,9 @@ def test_abort_of_a_waiting_request():
 def test_abort_of_an_unknown_or_finished_id_changes_nothing():
     scheduler = make_scheduler()
     request = add(scheduler, "a", num_prompt=3, max_new=1)
-    assert scheduler.abort("b") is None
+    assert scheduler.end("b") is None
     step(scheduler)
-    assert scheduler.abort("a") is None
+    assert scheduler.end("a") is None
     assert request.finish_reason == "length"
 
 
@@ -264,7 +264,7 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
     while scheduler.has_unfinished or in_flight:
         if launched == num_launched and num_left is None:
             num_committed = len(victim.output_token_ids)
-            assert scheduler.abort("victim") is victim
+            assert scheduler.end("victim") is victim
             assert scheduler.num_free_pages == (32 - sum(len(table.pages) for table in other.page_tables),)
             num_left = scheduler.num_running + scheduler.num_waiting
         if (batch := scheduler.schedule()) is not None:
@@ -283,7 +283,7 @@ def test_a_new_request_with_the_id_of_an_aborted_one_gets_none_of_its_tokens():
     scheduler = make_scheduler()
     add(scheduler, "a", num_prompt=3)
     in_flight = scheduler.schedule()
-    scheduler.abort("a")
+    scheduler.end("a")
     successor = add(scheduler, "a", num_prompt=3)
     assert commit(scheduler, in_flight) == []
     assert successor.output_token_ids == []
@@ -295,7 +295,7 @@ def test_an_abort_lets_the_next_one_in():
     add(scheduler, "a", num_prompt=3)
     add(scheduler, "b", num_prompt=3)
     step(scheduler)
-    scheduler.abort("a")
+    scheduler.end("a")
     assert summary(step(scheduler)) == [("b", 0, 3)]
 
 
@@ -308,7 +308,7 @@ def test_running_requests_hold_different_slots_and_a_freed_one_is_taken_again():
     step(scheduler)
     assert sorted(request.slot for request in requests) == [0, 1, 2]
     freed = requests[1].slot
-    scheduler.abort("b")
+    scheduler.end("b")
     late = add(scheduler, "d", num_prompt=3, max_new=20)
     step(scheduler)
     assert late.slot == freed
@@ -328,9 +328,9 @@ def test_a_slot_does_not_change_while_a_request_runs():
 def test_a_finished_request_is_forgotten():
     scheduler = make_scheduler()
     references = [weakref.ref(add(scheduler, name, num_prompt=3, max_new=2)) for name in "abcd"]
-    scheduler.abort("b")
+    scheduler.end("b")
     step(scheduler)
-    scheduler.abort("c")
+    scheduler.end("c")
     step(scheduler)
     gc.collect()
     assert [reference() for reference in references] == [None] * 4
@@ -342,7 +342,7 @@ def test_a_head_that_found_no_room_is_forgotten_when_it_is_aborted():
     reference = weakref.ref(add(scheduler, "b", num_prompt=8))
     step(scheduler)
     assert scheduler.num_waiting == 1
-    scheduler.abort("b")
+    scheduler.end("b")
     gc.collect()
     assert reference() is None
 
@@ -353,7 +353,7 @@ def test_what_the_scheduler_keeps_does_not_grow_with_the_requests_it_served(pref
     for i in range(4000):
         add(scheduler, f"request-{i}", num_prompt=1 + i % 9, max_new=i % 5)
         if i % 7 == 0:
-            scheduler.abort(f"request-{i}")
+            scheduler.end(f"request-{i}")
         if scheduler.num_waiting > 3:
             step(scheduler, token=STOP if i % 11 == 0 else TOKEN)
         if i % 1000 == 999:

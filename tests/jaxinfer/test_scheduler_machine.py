@@ -148,14 +148,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
         account = data.draw(st.sampled_from(self.unfinished))
-        assert self.scheduler.abort(account.request.request_id) is account.request
+        assert self.scheduler.end(account.request.request_id) is account.request
         self.end(account, "abort")
 
     @precondition(lambda self: len(self.unfinished) < len(self.accounts))
     @rule(data=st.data())
     def abort_what_has_ended(self, data: st.DataObject) -> None:
         ended = [account for account in self.accounts if account not in self.unfinished]
-        assert self.scheduler.abort(data.draw(st.sampled_from(ended)).request.request_id) is None
+        assert self.scheduler.end(data.draw(st.sampled_from(ended)).request.request_id) is None
 
     @precondition(lambda self: len(self.accounts) > 4)
     @rule()
@@ -186,7 +186,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.check_decode_row(row, account)
         self.check_pieces(rows[num_decode_rows:], batch.num_chunk_tokens if batch else 0)
         if batch:
-            self.in_flight.append(self.device.launch(batch))
+            self.in_flight.append(self.device.forward(batch))
         self.pages_that_no_table_names_are_free()
         self.all_that_run_arrived_before_all_that_wait()
         return batch is not None

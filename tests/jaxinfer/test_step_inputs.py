@@ -215,13 +215,13 @@ class Spy:
         for programs in (runner.programs.forward, runner.programs.sample, runner.programs.forbid):
             for shape, program in programs.items():
                 monkeypatch.setitem(programs, shape, self.watch(program))
-        launch = runner.launch
+        forward = runner.forward
 
-        def launch_next_step(batch: Batch):
+        def next_step(batch: Batch):
             self.steps.append([])
-            return launch(batch)
+            return forward(batch)
 
-        monkeypatch.setattr(runner, "launch", launch_next_step)
+        monkeypatch.setattr(runner, "forward", next_step)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
 from jaxinfer.engine import Engine
 from jaxinfer.programs import Draw
-from jaxinfer.runner import ModelRunner, StepOutput
+from jaxinfer.runner import ForwardStep, ModelRunner
 from tests.engines import finish, greedy, keep_few_programs, random_decoder, record_greedy, run_alone
 from tests.reference import TINY_TWO_GROUPS, TINY_WINDOWS, Reference, load_reference, read_hf_weights
 
@@ -83,14 +83,14 @@ def runner(reference: Reference, config: EngineConfig) -> ModelRunner:
     for shape in runner.programs.layouts:
         runner.programs._compile_forward(*shape)
     runner.programs._compile_sample(Draw.GREEDY, config.max_num_seqs)
-    launch = runner.launch
+    forward = runner.forward
 
-    def looking(batch: Batch) -> StepOutput:
+    def looking(batch: Batch) -> ForwardStep:
         for row in batch.rows:
             check_tables(row, config)
-        return launch(batch)
+        return forward(batch)
 
-    runner.launch = looking  # type: ignore[method-assign]
+    runner.forward = looking  # type: ignore[method-assign]
     return runner
 
 

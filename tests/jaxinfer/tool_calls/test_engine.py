@@ -1,10 +1,7 @@
 """The engine over a model that writes what it is told: what its caller sees of calls, streamed and not, and cut off."""
 
-from dataclasses import dataclass
-
 import pytest
 
-from jaxinfer.batch import Batch
 from jaxinfer.config import EngineConfig
 from jaxinfer.engine import Engine
 from jaxinfer.outputs import CompletionOutput
@@ -14,6 +11,7 @@ from jaxinfer.tool_calls.llama3 import LLAMA3
 from jaxinfer.tool_calls.mistral import MISTRAL
 from jaxinfer.tool_calls.qwen import QWEN
 from tests.jaxinfer.tool_calls.vocabulary import byte_tokenizer
+from tests.scripted_runner import ScriptedRunner
 
 TOKENIZER = byte_tokenizer()
 EOS = TOKENIZER.token_id("</s>")
@@ -24,35 +22,14 @@ CALLS = [
 ]
 
 
-@dataclass(frozen=True)
-class _ScriptedStep:
-    batch: Batch
-    token_ids: list[int]
-
-    def read(self) -> list[int]:
-        return self.token_ids
-
-
-class _ScriptedRunner:
-    """Draws for each request the tokens of its script, and after them EOS."""
-
-    vocab_size = TOKENIZER.vocab_size
-
-    def __init__(self, scripts: dict[str, list[int]]) -> None:
-        self._scripts = {name: iter(script) for name, script in scripts.items()}
-
-    def launch(self, batch: Batch) -> _ScriptedStep:
-        tokens = [next(self._scripts[row.request.request_id], EOS) if row.samples else 0 for row in batch.rows]
-        return _ScriptedStep(batch, tokens)
-
-
 def answers(
     texts: dict[str, str], tool_format: ToolCallFormat | None, *, max_tokens: int = 200
 ) -> dict[str, list[CompletionOutput]]:
     """The outputs of requests that write ``texts`` side by side, as they stream."""
     config = EngineConfig(max_model_len=256, num_kv_pages=64, page_size=8, max_num_seqs=4, max_chunk_tokens=16)
     scripts = {name: TOKENIZER.encode(text) for name, text in texts.items()}
-    engine = Engine(_ScriptedRunner(scripts), config, tokenizer=TOKENIZER, eos_token_ids=[EOS])  # type: ignore[arg-type]
+    runner = ScriptedRunner(scripts, vocab_size=TOKENIZER.vocab_size, eos_token_id=EOS)
+    engine = Engine(runner, config, tokenizer=TOKENIZER, eos_token_ids=[EOS])  # type: ignore[arg-type]
     for name in texts:
         params = SamplingParams(temperature=0, max_tokens=max_tokens)
         engine.add_request(name, "hi", params, tool_format=tool_format, stream=True)

@@ -1,0 +1,120 @@
+"""One sequence of a request on the engine's side: its text, its masks and its log-probabilities."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jaxinfer.detokenizer import Detokenizer
+from jaxinfer.logprobs import Logprob, RankedLogprobs
+from jaxinfer.outputs import AnswerFinishReason, CompletionOutput
+from jaxinfer.request import Request
+from jaxinfer.token_masks import TokenMask
+
+
+@dataclass(eq=False)
+class Answer:
+    """What the engine keeps of a sequence beside the scheduler's state.
+
+    Attributes:
+        request: the scheduler's state of it.
+        detokenizer: makes its text; None for a model without a tokenizer.
+        mask: what it may not draw.
+        watches_text: whether its text may end it, so that each token's text must be looked at as it comes.
+        spell: the ``decoded_token`` of an id.
+        error: why it failed, or None.
+        logprobs: of its tokens, where its caller asked for them.
+        cumulative_logprob: their sum, where it is known.
+    """
+
+    request: Request
+    detokenizer: Detokenizer | None
+    mask: TokenMask
+    watches_text: bool
+    spell: Callable[[int], str | None]
+    error: str | None = None
+    logprobs: list[dict[int, Logprob]] = field(default_factory=list)
+    cumulative_logprob: float = 0.0
+    _num_read: int = 0
+    _is_closed: bool = False
+    _unreported: list[str] = field(default_factory=list)
+
+    @property
+    def finish_reason(self) -> AnswerFinishReason | None:
+        """Why it ended, its text's reason before its tokens'; None while it has not."""
+        if self.error is not None:
+            return "error"
+        if self.detokenizer is not None:
+            if self.detokenizer.ended is not None:
+                return self.detokenizer.ended.reason
+            if self.detokenizer.tool_calls:
+                return "tool_calls"
+        return self.request.finish_reason
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it must end here although its tokens go on: its text ends it, or nothing can follow its form."""
+        return self.mask.is_done or (self.detokenizer is not None and self.detokenizer.ended is not None)
+
+    @property
+    def mean_logprob(self) -> float:
+        """Log-probability per token, by which the best of several is found; 0 for no tokens."""
+        return self.cumulative_logprob / max(len(self.request.output_token_ids), 1)
+
+    def fail(self, error: str) -> None:
+        """Note why it ends now; its text stays as it is."""
+        self.error, self._is_closed = error, True
+
+    def take_logprobs(self, ranked: RankedLogprobs, i: int) -> None:
+        """Note those of the token that came last, which is token i of a step."""
+        self.cumulative_logprob += float(ranked.logprob[i])
+        num_top = self.request.params.logprobs
+        if num_top is not None:
+            self.logprobs.append(ranked.of(i, self.request.output_token_ids[-1], num_top, self.spell))
+
+    def read_text(self) -> None:
+        """Turn the tokens that came since the last call into text. A token that stopped the sequence has none."""
+        request, detokenizer = self.request, self.detokenizer
+        if detokenizer is None or self._is_closed:
+            return
+        end = len(request.output_token_ids) - self._ended_by_token
+        self._unreported.append(detokenizer.push(request.output_token_ids[self._num_read : end]))
+        self._num_read = end
+        if request.is_finished or detokenizer.ended is not None:
+            self._is_closed = True
+            self._unreported.append(detokenizer.finish(is_whole=self._is_whole))
+
+    def completion(self, index: int) -> CompletionOutput:
+        """Its state as a caller sees it; the text since the last call is the delta."""
+        params, detokenizer = self.request.params, self.detokenizer
+        delta = "".join(self._unreported)
+        self._unreported.clear()
+        return CompletionOutput(
+            index=index,
+            text=detokenizer.text if detokenizer is not None else "",
+            token_ids=list(self.request.output_token_ids),
+            finish_reason=self.finish_reason,
+            stop_reason=self._stop_reason,
+            delta=delta,
+            tool_calls=tuple(detokenizer.tool_calls) if detokenizer is not None else (),
+            logprobs=None if params.logprobs is None else list(self.logprobs),
+            cumulative_logprob=self.cumulative_logprob if params.wants_logprobs else None,
+        )
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether its end is the end of what was to be said, and not a cut."""
+        ended = self.detokenizer.ended if self.detokenizer is not None else None
+        return (self.request.finish_reason if ended is None else ended.reason) == "stop"
+
+    @property
+    def _ended_by_token(self) -> bool:
+        token_ids = self.request.output_token_ids
+        return bool(token_ids) and token_ids[-1] in self.request.stop_token_ids
+
+    @property
+    def _stop_reason(self) -> int | str | None:
+        if self.finish_reason != "stop":
+            return None
+        if self.detokenizer is not None and self.detokenizer.ended is not None:
+            return self.detokenizer.ended.stop_string
+        token_ids, asked = self.request.output_token_ids, self.request.params.stop_token_ids
+        return token_ids[-1] if self._ended_by_token and asked and token_ids[-1] in asked else None
