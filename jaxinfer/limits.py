@@ -7,7 +7,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from jaxinfer import kv_cache
+from jaxinfer import kv_cache, slot_state
 from jaxinfer.config import CacheMode, EngineConfig, ModelConfig
 from jaxinfer.device_memory import room_for_cache
 
@@ -61,7 +61,8 @@ def resolve_limits(
     if longest > model.max_position_embeddings:
         raise ValueError(f"max_model_len is {longest}; this model takes at most {model.max_position_embeddings} tokens")
     memory = jax.devices()[0].memory_stats()
-    room = room_for_cache(weight_bytes, memory_fraction, memory)
+    fixed_bytes = weight_bytes + slot_state.num_bytes(max_num_seqs, model.vocab_size)
+    room = room_for_cache(fixed_bytes, memory_fraction, memory)
     is_gpu = memory is not None
     limits = asked
     if num_kv_pages is None:

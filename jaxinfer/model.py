@@ -37,8 +37,9 @@ class Decoder(nnx.Module):
 
     def __call__(
         self, last_tokens: Int32[Array, "slots"], kv_cache: KVCache, inputs: StepInputs
-    ) -> tuple[Float[Array, "B V"], KVCache]:
-        """One step: logits of the B sample rows in float32, and the cache with the step's tokens in it.
+    ) -> tuple[Float[Array, "B V"], KVCache, Float[Array, "T E"]]:
+        """One step: logits of the B sample rows in float32, the cache with the step's tokens in it, and the hidden
+        states of all its T = B + C tokens, of which ``logits`` makes logits.
 
         Args:
             last_tokens: for each slot the token drawn last; a decode row reads its own.
@@ -51,10 +52,13 @@ class Decoder(nnx.Module):
         for layer, layer_cache, group in zip(self.layers, kv_cache.layers, self.config.layer_groups, strict=True):
             x, layer_cache, arrivals = _run_layer(*nnx.split(layer), x, layer_cache, arrivals, views[group])
             new_layers.append(layer_cache)
-        return self._logits(x[inputs.sample_token]), KVCache(tuple(new_layers), arrivals)
+        return self.logits(x[inputs.sample_token]), KVCache(tuple(new_layers), arrivals), x
 
-    def _logits(self, x: Float[Array, "B E"]) -> Float[Array, "B V"]:
-        """Asked of the product in float32: one that is rounded to bfloat16 first makes ties of near logits."""
+    def logits(self, x: Float[Array, "N E"]) -> Float[Array, "N V"]:
+        """The logits after tokens with these hidden states.
+
+        Asked of the product in float32: one that is rounded to bfloat16 first makes ties of near logits.
+        """
         head = self.embedding if self.lm_head is None else self.lm_head
         return matmul(
             x,

@@ -1,8 +1,9 @@
 """The compiled programs of an engine: a bounded set, known before the first request and compiled ahead.
 
 Each program is kept by its shape, and a missing one is an error, never a silent compile in the middle of serving:
-that would stop every request for seconds. Sampling and masking are programs of their own, so that their variants add to
-the number of programs instead of multiplying it.
+that would stop every request for seconds. Sampling, masks, bias and penalties, and log-probabilities are programs of
+their own, so that their variants add to the number of programs instead of multiplying it, and a step without a row that
+asks for one does not launch it.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +16,17 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int32
 
-from jaxinfer import sampler
+from jaxinfer import ranking, sampler, slot_state
+from jaxinfer.adjustments import adjust
 from jaxinfer.config import EngineConfig
 from jaxinfer.kv_cache import KVCache
 from jaxinfer.model import Decoder
+from jaxinfer.sampling_params import MAX_LOGPROBS
 from jaxinfer.step_inputs import StepLayout
 from jaxinfer.token_masks import num_words
+
+_MAX_TILE = 64
+"""Prompt tokens whose logits are alive at a time, in float32, while they are scored."""
 
 _GROWTH = 4
 """Ratio of neighbouring sizes of the shape lists: a step computes at most about this much padding."""
@@ -61,7 +67,8 @@ class Programs:
 
     def __init__(self, model: Decoder, config: EngineConfig, kv_cache: KVCache) -> None:
         self._config, self._kv_cache_shape = config, jax.eval_shape(lambda cache: cache, kv_cache)
-        self._vocab_size = model.config.vocab_size
+        self._vocab_size, self._hidden_size = model.config.vocab_size, model.config.hidden_size
+        self._dtype = model.embedding[...].dtype
         self._graph, state = nnx.split(model)
         leaves, self._treedef = jax.tree.flatten(state)
         self.weights: tuple[jax.Array, ...] = tuple(leaves)
@@ -71,6 +78,13 @@ class Programs:
         self.forward: dict[tuple[int, int], jax.stages.Compiled] = {}
         self.sample: dict[tuple[Draw, int], jax.stages.Compiled] = {}
         self.forbid: dict[int, jax.stages.Compiled] = {}
+        self.adjust: dict[int, jax.stages.Compiled] = {}
+        self.set_slot: jax.stages.Compiled | None = None
+        self.tile = min(_MAX_TILE, config.max_chunk_tokens)
+        self.num_top = min(MAX_LOGPROBS, self._vocab_size)
+        self.rank: dict[tuple[bool, int], jax.stages.Compiled] = {}
+        self.pick: dict[tuple[int, int], jax.stages.Compiled] = {}
+        self.score: dict[bool, jax.stages.Compiled] = {}
 
     def shape_for(self, num_rows: int, num_chunk_tokens: int) -> tuple[int, int]:
         """The smallest (B, C) that holds a batch.
@@ -97,10 +111,18 @@ class Programs:
     def _jobs(self) -> Iterator[Callable[[], None]]:
         for b, c in self.layouts:
             yield partial(self._compile_forward, b, c)
+            if c > 0:
+                yield partial(self._compile_pick, b, c)
         for b in self.rows:
             yield partial(self._compile_forbid, b)
+            yield partial(self._compile_adjust, b)
             for draw in Draw:
                 yield partial(self._compile_sample, draw, b)
+            for with_top in (False, True):
+                yield partial(self._compile_rank, with_top, b)
+        for with_top in (False, True):
+            yield partial(self._compile_score, with_top)
+        yield self._compile_set_slot
 
     def forward_call(self, b: int, c: int) -> tuple[Any, tuple[Any, ...]]:
         """The forward program (B, C) before it is compiled: the jitted function, and its arguments or their shapes.
@@ -114,12 +136,16 @@ class Programs:
             kv_cache: KVCache,
             last_tokens: Int32[Array, "slots"],
             packed: Int32[Array, "size"],
-        ) -> tuple[Float[Array, "B V"], KVCache]:
-            model = nnx.merge(self._graph, jax.tree.unflatten(self._treedef, weights))
-            return model(last_tokens, kv_cache, layout.unpack(packed))
+        ) -> tuple[Float[Array, "B V"], KVCache, Float[Array, "T E"] | None]:
+            logits, kv_cache, hidden = self._model(weights)(last_tokens, kv_cache, layout.unpack(packed))
+            return logits, kv_cache, hidden if c > 0 else None
 
         arguments = (self.weights, self._kv_cache_shape, self._last_tokens_shape, self._packed_shape(b))
         return jax.jit(forward, donate_argnums=1), arguments
+
+    def _model(self, weights: tuple[Array, ...]) -> Decoder:
+        """The model of these weights, inside a traced program."""
+        return nnx.merge(self._graph, jax.tree.unflatten(self._treedef, weights))
 
     def _compile_forward(self, b: int, c: int) -> None:
         forward, arguments = self.forward_call(b, c)
@@ -147,7 +173,68 @@ class Programs:
 
     def _compile_forbid(self, b: int) -> None:
         words = jax.ShapeDtypeStruct((b, num_words(self._vocab_size)), jnp.uint32)
-        self.forbid[b] = jax.jit(sampler.forbid, donate_argnums=0).lower(self._logits_shape(b), words).compile()
+        # The logits are not donated: what they were before is asked for where log-probabilities are.
+        self.forbid[b] = jax.jit(sampler.forbid).lower(self._logits_shape(b), words).compile()
+
+    def adjust_call(self, b: int) -> tuple[Any, tuple[Any, ...]]:
+        """The program of bias and penalties for B rows before it is compiled, as ``forward_call``."""
+        packed = jax.ShapeDtypeStruct((5, b), jnp.int32)
+        arguments = (self._logits_shape(b), self._slot_state_shape, self._last_tokens_shape, packed)
+        return jax.jit(adjust, donate_argnums=1), arguments
+
+    def _compile_adjust(self, b: int) -> None:
+        adjusting, arguments = self.adjust_call(b)
+        self.adjust[b] = adjusting.lower(*arguments).compile()
+
+    def set_slot_call(self) -> tuple[Any, tuple[Any, ...]]:
+        """The program that starts a request with bias or penalties before it is compiled, as ``forward_call``."""
+        state = self._slot_state_shape
+        slot = jax.ShapeDtypeStruct((), jnp.int32)
+        rows = (jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in (state.bias, state.tally))
+        return jax.jit(slot_state.set_slot, donate_argnums=0), (state, slot, *rows)
+
+    def _compile_set_slot(self) -> None:
+        setting, arguments = self.set_slot_call()
+        self.set_slot = setting.lower(*arguments).compile()
+
+    def rank_call(self, with_top: bool, b: int) -> tuple[Any, tuple[Any, ...]]:
+        """The program of the log-probabilities of B rows before it is compiled, as ``forward_call``."""
+        rank = partial(ranking.rank, num_top=self.num_top if with_top else 0)
+        return jax.jit(rank), (self._logits_shape(b), jax.ShapeDtypeStruct((b,), jnp.int32))
+
+    def _compile_rank(self, with_top: bool, b: int) -> None:
+        rank, arguments = self.rank_call(with_top, b)
+        self.rank[with_top, b] = rank.lower(*arguments).compile()
+
+    def _compile_pick(self, b: int, c: int) -> None:
+        """Of the hidden states of a step those of the prompt tokens that are scored, a tile of them."""
+        hidden = jax.ShapeDtypeStruct((b + c, self._hidden_size), self._dtype)
+        places = jax.ShapeDtypeStruct((self.tile,), jnp.int32)
+        self.pick[b, c] = jax.jit(lambda hidden, places: hidden[places]).lower(hidden, places).compile()
+
+    def score_call(self, with_top: bool) -> tuple[Any, tuple[Any, ...]]:
+        """The program of the log-probabilities of a tile of prompt tokens before it is compiled, as ``forward_call``.
+
+        From their hidden states and the tokens that follow them: a prompt's logits are not computed in its step, and
+        those of a whole chunk would take more memory than all else.
+        """
+
+        def score(
+            weights: tuple[Array, ...], hidden: Float[Array, "tile E"], token_ids: Int32[Array, "tile"]
+        ) -> Int32[Array, "tile words"]:
+            logits = self._model(weights).logits(hidden)
+            return ranking.rank(logits, token_ids, num_top=self.num_top if with_top else 0)
+
+        hidden = jax.ShapeDtypeStruct((self.tile, self._hidden_size), self._dtype)
+        return jax.jit(score), (self.weights, hidden, jax.ShapeDtypeStruct((self.tile,), jnp.int32))
+
+    def _compile_score(self, with_top: bool) -> None:
+        score, arguments = self.score_call(with_top)
+        self.score[with_top] = score.lower(*arguments).compile()
+
+    @property
+    def _slot_state_shape(self) -> slot_state.SlotState:
+        return jax.eval_shape(partial(slot_state.allocate, self._config.max_num_seqs, self._vocab_size))
 
     def _logits_shape(self, b: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((b, self._vocab_size), jnp.float32)

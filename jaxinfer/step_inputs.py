@@ -11,6 +11,7 @@ given instead of a copy. So ``pack`` makes a fresh buffer for each step and retu
 """
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int32, UInt32
 
-from jaxinfer.batch import Batch
+from jaxinfer.batch import Batch, ScheduledRow
 
 _WORD_BYTES = 4
 """Every number of a step has this many bytes, whatever its dtype."""
@@ -180,8 +181,7 @@ class StepLayout:
 
     def _pack_pieces(self, step: np.ndarray, batch: Batch) -> None:
         """The pieces of prompts, one after another in the chunk, each from the start of a block."""
-        begin = 0
-        for i, row in enumerate(batch.rows[batch.num_decode_rows :], start=batch.num_decode_rows):
+        for i, row, begin in self.pieces(batch):
             taken = np.arange(0, row.num_tokens, self.block_q)  # tokens of the piece before each of its blocks
             blocks = slice(begin // self.block_q, begin // self.block_q + len(taken))
             step["block_row"][blocks] = i
@@ -189,7 +189,13 @@ class StepLayout:
             step["block_len"][blocks] = np.minimum(row.num_tokens - taken, self.block_q)
             step["chunk_token"][begin : begin + row.num_tokens] = row.token_ids
             step["sample_token"][i] = self.num_rows + begin + row.num_tokens - 1
-            begin += len(taken) * self.block_q
+
+    def pieces(self, batch: Batch) -> Iterator[tuple[int, ScheduledRow, int]]:
+        """Each piece of a prompt: the index of its row, the row, and where in the chunk it begins."""
+        begin = 0
+        for i, row in enumerate(batch.rows[batch.num_decode_rows :], start=batch.num_decode_rows):
+            yield i, row, begin
+            begin += -(-row.num_tokens // self.block_q) * self.block_q
 
     def _pack_sampling(self, step: np.ndarray, batch: Batch) -> None:
         """How the rows that sample do it; the others draw greedily into the slot of padding."""

@@ -48,7 +48,7 @@ def prefill_logits(
         piece = token_ids[start : start + chunk]
         first_page = max(0, start + 1 - max(model.config.windows)) // page_size if drop_pages else 0
         cache = _blanked(cache, table[:first_page])
-        piece_logits, cache = step(cache, _inputs(piece, start, table, first_page, chunk, block_q, num_groups))
+        piece_logits, cache, _ = step(cache, _inputs(piece, start, table, first_page, chunk, block_q, num_groups))
         logits.append(np.asarray(piece_logits)[: len(piece)])
     return np.concatenate(logits)
 
