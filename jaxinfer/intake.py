@@ -86,28 +86,25 @@ class Intake:
             )
         token_ids = self._checked_ids("prompt", self._encode(prompt) if isinstance(prompt, str) else prompt)
         request = self._request(request_id, token_ids, params, cache_salt)
-        bad_words = self._bad_words(params)
+        mask = TokenMask(
+            self._vocab_size,
+            allowed_token_ids=params.allowed_token_ids,
+            bad_words=self._bad_words(params),
+            stop_token_ids=request.stop_token_ids,
+            min_tokens=params.min_tokens,
+        )
         grammar = self._grammars.make(params.structured_outputs)
-        answers = []
-        for index in range(params.num_sequences):
-            of_sequence = request if params.num_sequences == 1 else _sequence(request, index)
-            mask = TokenMask(
-                self._vocab_size,
-                allowed_token_ids=params.allowed_token_ids,
-                bad_words=bad_words,
-                stop_token_ids=request.stop_token_ids,
-                min_tokens=params.min_tokens,
-                grammar=None if grammar is None else grammar.fresh(),
+        stops = StopStrings(params.stop or (), include=params.include_stop_str_in_output, min_tokens=params.min_tokens)
+        answers = [
+            Answer(
+                request if params.num_sequences == 1 else _sequence(request, index),
+                self._detokenizer(token_ids, params, stops, tool_format),
+                mask if grammar is None else mask.held_to(grammar.fresh()),
+                watches_text=bool(params.stop) or self._output_filter is not None,
+                spell=self._spell,
             )
-            answers.append(
-                Answer(
-                    of_sequence,
-                    self._detokenizer(token_ids, params, tool_format),
-                    mask,
-                    watches_text=bool(params.stop) or self._output_filter is not None,
-                    spell=self._spell,
-                )
-            )
+            for index in range(params.num_sequences)
+        ]
         return TrackedRequest(
             request_id,
             prompt=prompt if isinstance(prompt, str) else prompt_text,
@@ -135,14 +132,17 @@ class Intake:
         )
 
     def _detokenizer(
-        self, prompt_token_ids: list[int], params: SamplingParams, tool_format: ToolCallFormat | None
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        stops: StopStrings,
+        tool_format: ToolCallFormat | None,
     ) -> Detokenizer | None:
         if self._tokenizer is None:
             for name in ("stop", "bad_words"):
                 if getattr(params, name):
                     raise ValueError(f"{name} is text and the model has no tokenizer; give token ids")
             return None
-        stops = StopStrings(params.stop or (), include=params.include_stop_str_in_output, min_tokens=params.min_tokens)
         guard = None if self._output_filter is None else self._output_filter()
         if tool_format is None:
             return IncrementalDetokenizer(self._tokenizer, prompt_token_ids, stops=stops, output_filter=guard)

@@ -6,6 +6,7 @@ on the tokens themselves (a grammar, bad words of several tokens) only once the 
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Protocol
 
@@ -13,9 +14,6 @@ import numpy as np
 from jaxtyping import UInt32
 
 _WORD_BITS = 32
-_MASKS_KEPT = 256
-"""Packed masks to remember: a request needs its own in every step, and most requests share one. One of 131,072 tokens
-takes 16 KiB."""
 
 type TokenBits = UInt32[np.ndarray, "words"]
 """One row of a mask: bit ``t % 32`` of word ``t // 32`` belongs to token t."""
@@ -40,7 +38,7 @@ class NoTokenLeft(ValueError):
 
 
 class TokenMask:
-    """What one sequence may not draw.
+    """What one sequence may not draw; without a grammar it has no state, and the sequences of a request share it.
 
     Args:
         vocab_size: V of the model.
@@ -48,8 +46,6 @@ class TokenMask:
         bad_words: sequences of tokens, none empty, whose last one may not follow the others.
         stop_token_ids: what may not be drawn before ``min_tokens``.
         min_tokens: tokens to draw before that.
-        grammar: the form that it is held to. Its end counts more than ``min_tokens``: where nothing but an end may
-            come, it may come.
 
     Raises:
         NoTokenLeft: every token is forbidden from the start.
@@ -60,27 +56,37 @@ class TokenMask:
         vocab_size: int,
         *,
         allowed_token_ids: Iterable[int] | None = None,
-        bad_words: Sequence[Sequence[int]] = (),
-        stop_token_ids: frozenset[int] = frozenset(),
+        bad_words: Iterable[Sequence[int]] = (),
+        stop_token_ids: Iterable[int] = (),
         min_tokens: int = 0,
-        grammar: Grammar | None = None,
     ) -> None:
-        self._vocab_size, self._grammar = vocab_size, grammar
+        self._vocab_size = vocab_size
+        self._grammar: Grammar | None = None
+        bad_words, stop_token_ids = list(bad_words), list(stop_token_ids)
+        self._continued = [(list(word[:-1]), word[-1]) for word in bad_words if len(word) > 1]
         self._min_tokens = min_tokens if stop_token_ids else 0
-        self._prefixes = [(list(word[:-1]), word[-1]) for word in bad_words if len(word) > 1]
-        forbidden = frozenset(word[0] for word in bad_words if len(word) == 1)
+        always = pack_token_bits((word[0] for word in bad_words if len(word) == 1), vocab_size)
         if allowed_token_ids is not None:
-            forbidden |= frozenset(range(vocab_size)) - frozenset(allowed_token_ids)
-        self._always = pack_token_bits(forbidden, vocab_size) if forbidden else None
-        self._early = pack_token_bits(forbidden | stop_token_ids, vocab_size) if self._min_tokens else self._always
-        self._check_some_left(self._always)
-        if grammar is None:
-            self._check_some_left(self._early)
+            always = always | ~pack_token_bits(allowed_token_ids, vocab_size)
+        self._always = _read_only(always) if always.any() else None
+        self._early = self._always
+        if self._min_tokens:
+            self._early = _read_only(always | pack_token_bits(stop_token_ids, vocab_size))
+        self._check_some_left(self._early)
+
+    def held_to(self, grammar: Grammar) -> "TokenMask":
+        """The mask of a sequence that is held to a form as well, whose state belongs to it alone.
+
+        The form's end counts more than ``min_tokens``: where nothing but an end may come, it may come.
+        """
+        mask = copy(self)
+        mask._grammar = grammar
+        return mask
 
     @property
     def is_late(self) -> bool:
         """Whether it depends on the tokens drawn, so that it is known only once the last one has been read."""
-        return self._grammar is not None or bool(self._prefixes)
+        return self._grammar is not None or bool(self._continued)
 
     @property
     def is_done(self) -> bool:
@@ -105,29 +111,29 @@ class TokenMask:
         early = self._early if sample_index < self._min_tokens else self._always
         if not self.is_late:
             return early
-        ended = [last for prefix, last in self._prefixes if _ends_with(output_token_ids, prefix)]
-        forbidden = self._combined(early, ended)
-        if early is not self._always and self._grammar is not None and self._leaves_none(forbidden):
-            forbidden = self._combined(self._always, ended)
+        ended = [last for prefix, last in self._continued if _ends_with(output_token_ids, prefix)]
+        by_form = None if self._grammar is None else ~self._grammar.allowed()
+        forbidden = self._combined(by_form, early, ended=ended)
+        if early is not self._always and by_form is not None and self._leaves_none(forbidden):
+            forbidden = self._combined(by_form, self._always, ended=ended)
         self._check_some_left(forbidden)
         return forbidden
 
-    def _combined(self, base: TokenBits | None, token_ids: Iterable[int]) -> TokenBits | None:
-        """What ``base``, the grammar and some more tokens forbid together."""
-        if self._grammar is None:
-            words = np.zeros(num_words(self._vocab_size), np.uint32) if base is None else base.copy()
-        else:
-            words = np.bitwise_not(self._grammar.allowed())
-            if base is not None:
-                words |= base
-        for token_id in token_ids:
+    def _combined(self, *parts: TokenBits | None, ended: Sequence[int]) -> TokenBits | None:
+        """What some masks and some more tokens forbid together."""
+        given = [part for part in parts if part is not None]
+        if not ended and len(given) < 2:
+            return given[0] if given else None
+        words = np.zeros(num_words(self._vocab_size), np.uint32)
+        for part in given:
+            words |= part
+        for token_id in ended:
             words[token_id // _WORD_BITS] |= np.uint32(1 << (token_id % _WORD_BITS))
-        words.flags.writeable = False  # the device may read it while the step runs
-        return words
+        return _read_only(words)
 
     def _leaves_none(self, forbidden: TokenBits | None) -> bool:
-        everything = pack_token_bits(frozenset(range(self._vocab_size)), self._vocab_size)
-        return forbidden is not None and bool(((forbidden & everything) == everything).all())
+        everything = _all_tokens(self._vocab_size)
+        return forbidden is not None and bool((forbidden & everything == everything).all())
 
     def _check_some_left(self, forbidden: TokenBits | None) -> None:
         if self._leaves_none(forbidden):
@@ -139,12 +145,20 @@ def num_words(vocab_size: int) -> int:
     return -(-vocab_size // _WORD_BITS)
 
 
-@lru_cache(maxsize=_MASKS_KEPT)
-def pack_token_bits(token_ids: frozenset[int], vocab_size: int) -> TokenBits:
-    """One row of a mask, read-only, with the bits of these tokens set."""
+def pack_token_bits(token_ids: Iterable[int], vocab_size: int) -> TokenBits:
+    """One row of a mask with the bits of these tokens set, none of which is outside the vocabulary."""
     bits = np.zeros(num_words(vocab_size) * _WORD_BITS, np.uint8)
     bits[list(token_ids)] = 1
-    words = np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32, copy=False)
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32, copy=False)
+
+
+@lru_cache
+def _all_tokens(vocab_size: int) -> TokenBits:
+    return _read_only(pack_token_bits(range(vocab_size), vocab_size))
+
+
+def _read_only(words: TokenBits) -> TokenBits:
+    """The same words, which nobody may change: the device may read them while a step runs."""
     words.flags.writeable = False
     return words
 

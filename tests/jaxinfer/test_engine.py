@@ -146,7 +146,7 @@ def test_an_abort_at_any_step_frees_all_and_harms_nobody(num_steps: int) -> None
         ({5, 1}, greedy(1), "it must be a list of token ids"),
         ({5: 1}, greedy(1), "it must be a list of token ids"),
         (np.array(5), greedy(1), "it must be a list of token ids"),
-        ([1], greedy(5, min_tokens=1, stop_token_ids=range(VOCAB_SIZE)), "every token of the vocabulary is a stop"),
+        ([1], greedy(5, min_tokens=1, stop_token_ids=range(VOCAB_SIZE)), "every token of the vocabulary is forbidden"),
     ],
 )
 def test_a_bad_request_is_refused_and_the_others_go_on(prompt: object, params: object, message: str) -> None:

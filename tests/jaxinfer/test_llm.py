@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -275,9 +276,11 @@ def test_what_is_wrong_about_tools_and_options_is_named(
 class _CallsAtTheEnd(IncrementalDetokenizer):
     """Makes a call of every answer that is whole, in place of a model that was trained to write one."""
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], tool_format: ToolCallFormat) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], tool_format: ToolCallFormat, **guards: Any
+    ) -> None:
         assert tool_format is QWEN
-        super().__init__(tokenizer, prompt_token_ids)
+        super().__init__(tokenizer, prompt_token_ids, **guards)
 
     def finish(self, *, is_whole: bool = True) -> str:
         self.tool_calls = (ToolCall("1", "say", "{}"),) if is_whole else ()
@@ -288,7 +291,7 @@ def test_calls_are_read_where_tools_were_given(llm: LLM, monkeypatch: pytest.Mon
     """What calls look like is tested in tests/jaxinfer/tool_calls."""
     monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
     monkeypatch.setattr(llm, "_tool_format", QWEN)
-    monkeypatch.setattr("jaxinfer.engine.ToolCallDetokenizer", _CallsAtTheEnd)
+    monkeypatch.setattr("jaxinfer.intake.ToolCallDetokenizer", _CallsAtTheEnd)
     [plain] = llm.chat(HI, greedy(20))
     stop = plain.outputs[0].token_ids[-1]
     assert stop not in plain.outputs[0].token_ids[:-1], "the example needs a last token that comes once"

@@ -186,7 +186,7 @@ def test_the_prefix_of_a_request_that_still_decodes(runner: SharedRunner) -> Non
     expected = run_alone(runner.engine(prefix_cache=False), SHORT, greedy(60)).outputs[0].token_ids
     engine = runner.engine()
     engine.add_request("decodes", SHORT, greedy(60))
-    while len(engine._tracked["decodes"].request.output_token_ids) < 30:
+    while len(engine._tracked["decodes"].answers[0].request.output_token_ids) < 30:
         engine.step()
     engine.add_request("joins", SHORT + expected[:30], greedy(20))
     outputs = finish(engine)

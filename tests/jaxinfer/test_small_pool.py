@@ -182,7 +182,8 @@ def test_preempted_requests_that_are_aborted_take_nothing_with_them(
         for request, load in islice(arriving, 2):
             engine.add_request(request, load.prompt, load.params)
         outputs |= {output.request_id: output for output in engine.step() if output.finished}
-        waiting = [t.request for t in engine._tracked.values() if t.request.slot is None and t.request.num_preemptions]
+        requests = [tracked.answers[0].request for tracked in engine._tracked.values()]
+        waiting = [request for request in requests if request.slot is None and request.num_preemptions]
         for request in waiting:
             if preempted.setdefault(request.request_id, len(preempted) % 2 == 0):
                 outputs[request.request_id] = engine.abort(request.request_id)

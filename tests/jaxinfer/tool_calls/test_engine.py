@@ -75,7 +75,7 @@ def test_a_call_of_an_aborted_request_is_text(tool_format: ToolCallFormat, call:
     """The caller wanted no more of it; and the model had not ended its answer."""
     ids = TOKENIZER.encode(call + "..")
     config = EngineConfig(max_model_len=256, num_kv_pages=64, page_size=8, max_num_seqs=4, max_chunk_tokens=16)
-    runner = _ScriptedRunner({"a": ids})
+    runner = ScriptedRunner({"a": ids}, vocab_size=TOKENIZER.vocab_size, eos_token_id=EOS)
     engine = Engine(runner, config, tokenizer=TOKENIZER, eos_token_ids=[EOS])  # type: ignore[arg-type]
     engine.add_request("a", "hi", SamplingParams(temperature=0, max_tokens=200), tool_format=tool_format, stream=True)
     deltas: list[str] = []
