@@ -43,10 +43,10 @@ class Answer:
         if self.error is not None:
             return "error"
         if self.detokenizer is not None:
-            if self.detokenizer.ended is not None:
-                return self.detokenizer.ended.reason
             if self.detokenizer.tool_calls:
                 return "tool_calls"
+            if self.detokenizer.ended is not None:
+                return self.detokenizer.ended.reason
         return self.request.finish_reason
 
     @property
@@ -80,7 +80,7 @@ class Answer:
         self._num_read = end
         if request.is_finished or detokenizer.ended is not None:
             self._is_closed = True
-            self._unreported.append(detokenizer.finish(is_whole=self._is_whole))
+            self._unreported.append(detokenizer.finish(is_whole=request.finish_reason == "stop"))
 
     def completion(self, index: int) -> CompletionOutput:
         """Its state as a caller sees it; the text since the last call is the delta."""
@@ -98,12 +98,6 @@ class Answer:
             logprobs=None if params.logprobs is None else list(self.logprobs),
             cumulative_logprob=self.cumulative_logprob if params.wants_logprobs else None,
         )
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether its end is the end of what was to be said, and not a cut."""
-        ended = self.detokenizer.ended if self.detokenizer is not None else None
-        return (self.request.finish_reason if ended is None else ended.reason) == "stop"
 
     @property
     def _ended_by_token(self) -> bool:

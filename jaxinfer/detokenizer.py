@@ -1,12 +1,13 @@
 """The text of one request, as its tokens come: each running request owns one of these, on the engine's edge."""
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from jaxinfer.output_filter import OutputFilter
+from jaxinfer.output_filter import FilteredText, OutputFilter
 from jaxinfer.outputs import ToolCall
-from jaxinfer.stop_strings import StopStrings
+from jaxinfer.stop_strings import StopSearch, StopStrings
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.token_ids import checked_token_ids
 
@@ -40,17 +41,19 @@ class Detokenizer(Protocol):
         """The calls that the request has made, known after ``finish``."""
 
     def push(self, token_ids: Sequence[int]) -> str:
-        """The delta that these tokens bring.
+        """The delta that these tokens bring; "" once the text has ``ended``.
 
         Raises:
             ValueError: a token id is negative or no whole number; then none of ``token_ids`` has been taken.
+            Exception: whatever an ``OutputFilter`` raises; the text is of no more use then.
         """
 
     def finish(self, *, is_whole: bool) -> str:
-        """The last delta: what was held back. To be called once, at the end.
+        """The last delta: what was held back. To be called once, at the end. The text may be found to end in it.
 
         Args:
-            is_whole: the model ended its answer itself, and was not cut off.
+            is_whole: the model ended its answer itself, and was not cut off. Where the text has ``ended``, that
+                decides instead: a stop string is an end like any other, and a filter cuts off.
         """
 
 
@@ -107,11 +110,62 @@ class OutputStream:
         return text
 
 
+class GuardedStream:
+    """An ``OutputStream`` up to a stop string, and as far as a filter lets it through.
+
+    Stop strings come first: what they cut off is not written, so the filter does not see it.
+
+    Attributes:
+        ended: why the text is over; None while it is not. After that everything gives "".
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_token_ids: Sequence[int],
+        stops: StopStrings | None,
+        output_filter: OutputFilter | None,
+    ) -> None:
+        """Raises ValueError for a negative token id, or one that is no whole number."""
+        self.ended: TextEnd | None = None
+        self._stream = OutputStream(tokenizer, prompt_token_ids)
+        self._search = StopSearch(StopStrings(()) if stops is None else stops)
+        self._filter = output_filter
+
+    def push(self, token_id: int) -> str:
+        """The text that this token releases. ValueError for what is no id."""
+        return self._guarded(self._search.push(self._stream.push(token_id)), settles=False)
+
+    def break_off(self) -> str:
+        """For a token without text, across which text is not connected: what was held back before it."""
+        text = self.settle()
+        self._search.push("")
+        return text
+
+    def settle(self) -> str:
+        """The text that was held back: what comes later is not connected with it."""
+        return self._guarded(self._search.settle(self._stream.settle()), settles=True)
+
+    def _guarded(self, text: str, *, settles: bool) -> str:
+        if self.ended is not None:
+            return ""
+        if self._search.found is not None:
+            self.ended, settles = TextEnd("stop", self._search.found), True
+        if self._filter is None:
+            return text
+        released = _checked(self._filter.push(text)) if text else FilteredText("")
+        if settles and not released.ends:
+            rest = _checked(self._filter.settle())
+            released = FilteredText(released.text + rest.text, rest.ends)
+        if released.ends:
+            self.ended = TextEnd("content_filter")
+        return released.text
+
+
 class IncrementalDetokenizer:
     """A ``Detokenizer`` that gives an answer's text as it is, by the law of ``OutputStream``; it finds no calls."""
 
     tool_calls: tuple[ToolCall, ...] = ()
-    ended: TextEnd | None = None
 
     def __init__(
         self,
@@ -122,8 +176,12 @@ class IncrementalDetokenizer:
         output_filter: OutputFilter | None = None,
     ) -> None:
         """Raises ValueError for a negative token id, or one that is no whole number."""
-        self._stream = OutputStream(tokenizer, prompt_token_ids)
+        self._stream = GuardedStream(tokenizer, prompt_token_ids, stops, output_filter)
         self._text = TextPieces()
+
+    @property
+    def ended(self) -> TextEnd | None:
+        return self._stream.ended
 
     @property
     def text(self) -> str:
@@ -135,6 +193,12 @@ class IncrementalDetokenizer:
     def finish(self, *, is_whole: bool = True) -> str:
         """See ``Detokenizer``; whether the answer ``is_whole`` makes no difference."""
         return self._text.add(self._stream.settle())
+
+
+def _checked(filtered: object) -> FilteredText:
+    if not isinstance(filtered, FilteredText):
+        raise ValueError(f"the output filter gave {reprlib.repr(filtered)}; it must give a FilteredText")
+    return filtered
 
 
 def _shared_prefix_len(a: str, b: str) -> int:

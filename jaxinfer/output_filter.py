@@ -21,15 +21,22 @@ class FilteredText:
 class OutputFilter(Protocol):
     """Guards the text of one sequence; it is asked once for each piece of text, in order, and may keep state.
 
-    It sees what the model writes, calls of tools included, and not what a stop string has cut off. If it raises, the
-    request ends with an error and the text is not released.
+    It sees what the model writes, calls of tools included, and not what a stop string has cut off. After it has ended
+    the request it is asked no more. If it raises, the request ends with an error and the text is not released.
     """
 
     def push(self, text: str) -> FilteredText:
-        """What is to be released now that the model has written ``text``: less than that, if some must be held back."""
+        """What is to be released now that the model has written ``text``, which is not empty.
 
-    def finish(self) -> FilteredText:
-        """The rest, at the end of the text."""
+        That may be less than ``text``, if some must be held back, or more, if what was held back comes with it.
+        """
+
+    def settle(self) -> FilteredText:
+        """What is held back, to be released now: nothing that comes later is connected with it.
+
+        It is called at the end of the text; and, where calls of tools are read, at each special token of their form that
+        has no text of its own, since text before such a token must not come after it.
+        """
 
 
 OutputFilterFactory = Callable[[], OutputFilter]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jaxinfer.detokenizer import OutputStream, TextEnd, TextPieces
+from jaxinfer.detokenizer import GuardedStream, TextEnd, TextPieces
 from jaxinfer.output_filter import OutputFilter
 from jaxinfer.outputs import ToolCall
 from jaxinfer.stop_strings import StopStrings
@@ -23,9 +23,9 @@ class ToolCallDetokenizer:
     is text, whatever stands before and behind it. Space around a call, and what separates it from the next, go with it.
     The work for a token does not grow with how many came before it: it is bounded, but where text turns out to be no
     call, which is then read once or twice more.
-    """
 
-    ended: TextEnd | None = None
+    A stop string or a filter ends what the model writes, calls included. Neither reads on across a marker without text.
+    """
 
     def __init__(
         self,
@@ -37,12 +37,16 @@ class ToolCallDetokenizer:
         output_filter: OutputFilter | None = None,
     ) -> None:
         """Raises ValueError for a negative token id, or one that is no whole number."""
-        self._stream = OutputStream(tokenizer, prompt_token_ids)
+        self._stream = GuardedStream(tokenizer, prompt_token_ids, stops, output_filter)
         self._coder = MarkerCoder(tokenizer, tool_format.markers)
         in_thought = _in_thought(tokenizer, prompt_token_ids, tool_format)
         self._reader = CallReader(tool_format, self._coder.spelled, in_thought=in_thought)
         self._text = TextPieces()
         self.tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def ended(self) -> TextEnd | None:
+        return self._stream.ended
 
     @property
     def text(self) -> str:
@@ -53,17 +57,21 @@ class ToolCallDetokenizer:
 
     def finish(self, *, is_whole: bool) -> str:
         """See ``Detokenizer``; what the model was writing when it was cut off is no call, nor is what came before."""
-        coded = self._reader.push(self._settled()) + self._reader.finish(is_whole=is_whole)
+        rest = self._coder.push(self._stream.settle()) + self._coder.settle()
+        if self.ended is not None:
+            is_whole = self.ended.reason == "stop"
+        coded = self._reader.push(rest) + self._reader.finish(is_whole=is_whole)
         self.tool_calls = tuple(self._reader.calls)
         return self._text.add(self._coder.shown(coded))
 
     def _push_one(self, token_id: int) -> str:
         marker = self._coder.silent.get(token_id)
-        coded = self._coder.push(self._stream.push(token_id)) if marker is None else self._settled() + marker
+        if marker is None:
+            coded = self._coder.push(self._stream.push(token_id))
+        else:
+            coded = self._coder.push(self._stream.break_off()) + self._coder.settle()
+            coded += marker if self.ended is None else ""
         return self._coder.shown(self._reader.push(coded)) if coded else ""
-
-    def _settled(self) -> str:
-        return self._coder.push(self._stream.settle()) + self._coder.settle()
 
 
 def _in_thought(tokenizer: Tokenizer, prompt_token_ids: Sequence[int], tool_format: ToolCallFormat) -> bool:
