@@ -34,8 +34,8 @@ class OutputFilter(Protocol):
     def settle(self) -> FilteredText:
         """What is held back, to be released now: nothing that comes later is connected with it.
 
-        It is called at the end of the text; and, where calls of tools are read, at each special token of their form that
-        has no text of its own, since text before such a token must not come after it.
+        It is called at the end of the text; and, where calls of tools are read, at each special token of their form
+        that has no text of its own, since text before such a token must not come after it.
         """
 
 

@@ -99,7 +99,7 @@ class StopSearch:
         return self._searched(text)
 
     def settle(self, rest: str) -> str:
-        """With the ``rest`` of what the last token brings, all that was held back: nothing later is connected with it."""
+        """All that was held back, with the ``rest`` of what the last token brings; nothing later reads on from it."""
         text = self._searched(rest) + self._held
         self._held, self._node = "", 0
         return text
