@@ -24,6 +24,12 @@ MISTRAL_WEIGHT_BYTES = 7_241_732_096 * 2
 GIB = 2**30
 
 
+def slot_bytes(max_num_seqs: int, vocab_size: int) -> int:
+    """A bias in float32 and a count in int32 of every token, for each request that may run and for padding."""
+    return (max_num_seqs + 1) * vocab_size * (4 + 4)
+
+
+
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch):
     """Pretends that jax found a GPU with so many bytes, some of them in use."""
@@ -40,13 +46,13 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("fraction", "share"), [(None, 0.9), (0.5, 0.5), (1, 1.0)])
 def test_a_gpu_has_room_for_the_weights_and_the_fraction_asked_for(with_gpu, fraction, share):
-    """A100 with 80 GB: 0.9 of it unless asked otherwise, less 14.5 GB of weights, in pages of 2 MiB, one of them the
-    dummy page."""
+    """A100 with 80 GB: 0.9 of it unless asked otherwise, less 14.5 GB of weights and what penalties need, in pages of
+    2 MiB, one of them the dummy page."""
     with_gpu(80_000_000_000, 1_000_000)
     limits = resolve_limits(
         MISTRAL, BFLOAT16, weight_bytes=MISTRAL_WEIGHT_BYTES, memory_fraction=fraction, max_num_seqs=256
     )
-    room = int(80_000_000_000 * share) - 1_000_000 - MISTRAL_WEIGHT_BYTES
+    room = int(80_000_000_000 * share) - 1_000_000 - MISTRAL_WEIGHT_BYTES - slot_bytes(256, 32000)
     assert limits.num_kv_pages == room // MISTRAL_PAGE_BYTES - 1
     assert limits.max_model_len == 32768
 
@@ -64,7 +70,7 @@ def test_a_cpu_gives_a_gib_or_the_fraction_asked_for(monkeypatch):
     assert resolve_limits(SMOLLM2, FLOAT32, weight_bytes=10**12).num_kv_pages == GIB // page_bytes - 1
     monkeypatch.setattr(device_memory, "_cpu_memory", lambda: 4 * GIB)
     limits = resolve_limits(SMOLLM2, FLOAT32, weight_bytes=GIB, memory_fraction=0.75)
-    assert limits.num_kv_pages == 2 * GIB // page_bytes - 1
+    assert limits.num_kv_pages == (2 * GIB - slot_bytes(32, 49152)) // page_bytes - 1
 
 
 def test_int8_holds_nearly_four_times_as_much_as_float32():
@@ -207,6 +213,6 @@ def test_pages_of_int8_below_and_above_are_taken(num_kv_pages):
 )
 def test_as_many_pages_of_int8_are_taken_from_the_memory_as_a_gpu_reaches(with_gpu, room_pages, expected):
     page_bytes = 16 * 32 * 2 * 8 * (128 + 4)
-    with_gpu((1 + room_pages) * page_bytes)
+    with_gpu((1 + room_pages) * page_bytes + slot_bytes(512, 32000))
     limits = resolve_limits(MISTRAL, INT8, weight_bytes=0, memory_fraction=1, max_num_seqs=512)
     assert limits.num_kv_pages == expected
