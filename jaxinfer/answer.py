@@ -1,5 +1,6 @@
 """One sequence of a request on the engine's side: its text, its masks and its log-probabilities."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -50,21 +51,47 @@ class Answer:
         return self.request.finish_reason
 
     @property
+    def is_attended(self) -> bool:
+        """Whether its tokens, as they come and before they are drawn, need more than to be noted; it never changes."""
+        params = self.request.params
+        tells_more = params.wants_logprobs or params.prompt_logprobs is not None
+        return tells_more or self.watches_text or not self.mask.is_empty
+
+    @property
     def is_complete(self) -> bool:
         """Whether it must end here although its tokens go on: its text ends it, or nothing can follow its form."""
         return self.mask.is_done or (self.detokenizer is not None and self.detokenizer.ended is not None)
 
     @property
     def mean_logprob(self) -> float:
-        """Log-probability per token, by which the best of several is found; 0 for no tokens."""
-        return self.cumulative_logprob / max(len(self.request.output_token_ids), 1)
+        """Log-probability per token, by which the best of several is found; the worst for no token, or a fault."""
+        num_tokens = len(self.request.output_token_ids)
+        return self.cumulative_logprob / num_tokens if num_tokens and self.error is None else -math.inf
 
     def fail(self, error: str) -> None:
         """Note why it ends now; its text stays as it is."""
         self.error, self._is_closed = error, True
 
-    def take_logprobs(self, ranked: RankedLogprobs, i: int) -> None:
-        """Note those of the token that came last, which is token i of a step."""
+    def take_token(self, drawn: RankedLogprobs | None, i: int) -> None:
+        """Take in what the request has got, for a sequence that ``is_attended``: a token, an end, or both.
+
+        Args:
+            drawn: log-probabilities of a step's tokens, for a request that wants them.
+            i: which of them is the new one.
+
+        Raises:
+            ValueError: its form or its text cannot go on from here; text may raise other errors as well.
+        """
+        request = self.request
+        if request.output_token_ids and request.params.wants_logprobs:
+            assert drawn is not None, "the step tells what a row of it wants"
+            self._take_logprobs(drawn, i)
+        if not request.is_finished:
+            self.mask.accept(request.output_token_ids[-1])
+        if self.watches_text:
+            self.read_text()
+
+    def _take_logprobs(self, ranked: RankedLogprobs, i: int) -> None:
         self.cumulative_logprob += float(ranked.logprob[i])
         num_top = self.request.params.logprobs
         if num_top is not None:

@@ -9,7 +9,7 @@ each sequence owns a detokenizer, and everything below knows ids only.
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from jaxinfer.answer import Answer
@@ -19,7 +19,7 @@ from jaxinfer.intake import Intake
 from jaxinfer.interrupts import interrupts_held
 from jaxinfer.output_filter import OutputFilterFactory
 from jaxinfer.outputs import RequestOutput
-from jaxinfer.request import Request
+from jaxinfer.request import FinishReason, Request
 from jaxinfer.runner import ForwardStep, ModelRunner, StepOutput
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Scheduler
@@ -65,6 +65,8 @@ class Engine:
         )
         self._tracked: dict[str, TrackedRequest] = {}
         self._owners: dict[Request, tuple[TrackedRequest, Answer]] = {}
+        # Those of whose steps more is to be done than to note a token; most requests are not in it, and cost nothing.
+        self._attended: dict[Request, Answer] = {}
         self._in_flight: deque[StepOutput] = deque()
         self._to_sample: ForwardStep | None = None
         self._changed: dict[TrackedRequest, None] = {}
@@ -131,6 +133,7 @@ class Engine:
                 raise
             self._tracked[request_id] = tracked
             self._owners |= {answer.request: (tracked, answer) for answer in tracked.answers}
+            self._attended |= {answer.request: answer for answer in tracked.answers if answer.is_attended}
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request now and return what it has; its pages are free at once. None if it is not unfinished."""
@@ -168,14 +171,16 @@ class Engine:
         with interrupts_held():
             if self._to_sample is not None:
                 self._sample()
-        return self._report()
+            self._report()
+        outputs, self._outputs = self._outputs, []
+        return outputs
 
     def _launch(self, batch: Batch) -> None:
         """Start a step, but for the draw if a mask of it depends on a token that is in flight."""
         with self._given_up_on_failure(batch):
             self._note_first_scheduled(batch)
             self._to_sample = self._runner.forward(batch)
-        if not any(row.samples and row.token_ids is None and self._answer(row).mask.is_late for row in batch.rows):
+        if not any(batch.rows[i].token_ids is None and answer.mask.is_late for i, answer in self._attended_rows(batch)):
             self._sample()
 
     def _sample(self) -> None:
@@ -183,19 +188,30 @@ class Engine:
         step, self._to_sample = self._to_sample, None
         assert step is not None, "there is a step to draw for"
         with self._given_up_on_failure(step.batch):
-            forbidden = [self._forbidden(row) if row.samples else None for row in step.batch.rows]
+            forbidden: list[TokenBits | None] = []
+            if attended := self._attended_rows(step.batch):
+                forbidden = [None] * len(step.batch.rows)
+                for i, answer in attended:
+                    forbidden[i] = self._forbidden(step.batch.rows[i], answer)
             self._in_flight.append(self._runner.sample(step, forbidden))
 
-    def _forbidden(self, row: ScheduledRow) -> TokenBits | None:
+    def _forbidden(self, row: ScheduledRow, answer: Answer) -> TokenBits | None:
         """What the row may not draw; what it draws counts for nothing if it has ended, or does so here."""
         request = row.request
-        if request.is_finished:
+        if not row.samples or request.is_finished:
             return None
         try:
-            return self._answer(row).mask.forbidden(row.sample_index, request.output_token_ids)
-        except Exception as fault:  # what a request may draw is its own matter: end this one only
-            self._fail(request, f"its next token cannot be chosen: {fault}")
+            return answer.mask.forbidden(row.sample_index, request.output_token_ids)
+        except Exception as fault:
+            self._fail(answer, fault)
             return None
+
+    def _attended_rows(self, batch: Batch) -> list[tuple[int, Answer]]:
+        """The rows of attended sequences that are not yet reported as ended."""
+        if not self._attended:
+            return []
+        rows = ((i, self._attended.get(row.request)) for i, row in enumerate(batch.rows))
+        return [(i, answer) for i, answer in rows if answer is not None]
 
     @contextmanager
     def _given_up_on_failure(self, batch: Batch) -> Iterator[None]:
@@ -212,22 +228,26 @@ class Engine:
                 self._end(row.request)
         self.scheduler.forget_prefixes()  # it may not have written what it was to write
 
-    def _fail(self, request: Request, error: str) -> None:
-        """End one sequence whose own content is at fault."""
-        logger.exception("request %s: %s", request.request_id, error)
-        self._owners[request][1].fail(error)
-        self._end(request)
+    def _fail(self, answer: Answer, fault: Exception) -> None:
+        """End one sequence only: what its tokens mean, and what may follow them, is its own matter."""
+        logger.error("request %s", answer.request.request_id, exc_info=fault)
+        answer.fail(f"its answer cannot go on: {fault}")
+        self._end(answer.request)
 
-    def _end(self, request: Request) -> None:
-        self.scheduler.end(request.request_id)
+    def _end(self, request: Request, reason: FinishReason = "abort") -> None:
+        self.scheduler.end(request.request_id, reason)
         self._changed[self._owners[request][0]] = None
 
     def _commit(self) -> None:
         """Take in the oldest step in flight."""
         step = self._in_flight[0]
+        rows, attended = step.batch.rows, self._attended_rows(step.batch)
         try:
             # The long wait, and so the likely place of a Ctrl-C, after which it can be read again.
             token_ids = step.read()
+            wants_logprobs = any(rows[i].samples and answer.request.params.wants_logprobs for i, answer in attended)
+            drawn = step.logprobs() if wants_logprobs else None
+            scores = {i: step.prompt_logprobs(i) for i, answer in attended if _reads_scored_prompt(rows[i])}
         except Exception:  # the device failed: it would fail again
             # The steps behind it may have read what this one was to write.
             while self._in_flight:
@@ -238,39 +258,32 @@ class Engine:
             raise
         with interrupts_held():
             self._in_flight.popleft()
-            changed = set(self.scheduler.commit(step.batch, token_ids))
-            now = time.perf_counter()
-            for i, row in enumerate(step.batch.rows):
-                if row.token_ids is not None and row.request.params.prompt_logprobs is not None:
-                    self._take_prompt_logprobs(step, i, row)
-                if row.request in changed:
-                    self._take_change(step, i, now)
+            changed = self.scheduler.commit(step.batch, token_ids)
+            self._note(changed)
+            with_token = set(changed) if attended else ()
+            for i, answer in attended:
+                try:
+                    if i in scores:
+                        self._owners[answer.request][0].take_prompt_logprobs(scores[i], rows[i].start + 1)
+                    if answer.request in with_token:
+                        answer.take_token(drawn, i)
+                except Exception as fault:
+                    self._fail(answer, fault)
+                if not answer.request.is_finished and answer.is_complete:
+                    self._end(answer.request, "stop")
 
-    def _take_prompt_logprobs(self, step: StepOutput, i: int, row: ScheduledRow) -> None:
-        if row.request in self._owners:  # it may have ended and be forgotten
-            self._owners[row.request][0].take_prompt_logprobs(step.prompt_logprobs(i), row.start + 1)
+    def _note(self, changed: Iterable[Request]) -> None:
+        """Note when first tokens came, and of whom an output is due."""
+        now = time.perf_counter()
+        for request in changed:
+            tracked, _ = self._owners[request]
+            if tracked.first_token_time is None and request.output_token_ids:
+                tracked.first_token_time = now
+            if tracked.stream or request.is_finished:
+                self._changed[tracked] = None
 
-    def _take_change(self, step: StepOutput, i: int, now: float) -> None:
-        """Note what a step brought to one sequence: a token, an end, or both."""
-        row = step.batch.rows[i]
-        request, (tracked, answer) = row.request, self._owners[row.request]
-        self._changed[tracked] = None
-        if tracked.first_token_time is None and request.output_token_ids:
-            tracked.first_token_time = now
-        try:
-            if row.samples and request.params.wants_logprobs:
-                answer.take_logprobs(step.logprobs(), i)
-            if not request.is_finished:
-                answer.mask.accept(request.output_token_ids[-1])
-            if answer.watches_text:
-                answer.read_text()
-        except Exception as fault:  # what a request's tokens mean is its own matter: end this one only
-            self._fail(request, f"its tokens cannot be turned into text: {fault}")
-        if not request.is_finished and answer.is_complete:
-            self.scheduler.end(request.request_id, "stop")
-
-    def _report(self) -> list[RequestOutput]:
-        """Outputs for the requests that changed since the last report."""
+    def _report(self) -> None:
+        """Make outputs of the requests that changed since the last report."""
         while self._changed:
             tracked = next(iter(self._changed))
             # It may have been reported as ended by an abort, and its id taken by another request.
@@ -278,8 +291,6 @@ class Engine:
             if is_known and (tracked.stream or tracked.is_finished):
                 self._outputs.append(self._output(tracked))
             del self._changed[tracked]
-        outputs, self._outputs = self._outputs, []
-        return outputs
 
     def _output(self, tracked: TrackedRequest) -> RequestOutput:
         """The request's state as its caller sees it; forgets a request that has ended."""
@@ -287,11 +298,12 @@ class Engine:
             try:
                 answer.read_text()
             except Exception as fault:
-                self._fail(answer.request, f"its tokens cannot be turned into text: {fault}")
+                self._fail(answer, fault)
         if tracked.is_finished:
             del self._tracked[tracked.request_id]
             for answer in tracked.answers:
                 del self._owners[answer.request]
+                self._attended.pop(answer.request, None)
         return tracked.output()
 
     def _note_first_scheduled(self, batch: Batch) -> None:
@@ -301,5 +313,6 @@ class Engine:
             if tracked.first_scheduled_time is None:
                 tracked.first_scheduled_time = now
 
-    def _answer(self, row: ScheduledRow) -> Answer:
-        return self._owners[row.request][1]
+
+def _reads_scored_prompt(row: ScheduledRow) -> bool:
+    return row.token_ids is not None and row.request.params.prompt_logprobs is not None

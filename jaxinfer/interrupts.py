@@ -9,6 +9,9 @@ from types import FrameType
 
 _Held = list[tuple[Callable[[int, FrameType | None], object], int, FrameType | None]]
 
+_SIGNALS = tuple(signal.valid_signals())
+"""Asked for once: to ask takes longer than all else here."""
+
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
@@ -25,7 +28,7 @@ def interrupts_held() -> Iterator[None]:
     held: _Held = []
     with ExitStack() as stack:  # in which each handler is put back, whatever the one before raises
         stack.callback(_run, held)
-        for number in signal.valid_signals():
+        for number in _SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler):
                 stack.callback(signal.signal, number, handler)

@@ -84,6 +84,11 @@ class TokenMask:
         return mask
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it never forbids anything."""
+        return self._early is None and not self.is_late
+
+    @property
     def is_late(self) -> bool:
         """Whether it depends on the tokens drawn, so that it is known only once the last one has been read."""
         return self._grammar is not None or bool(self._continued)

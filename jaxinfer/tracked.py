@@ -35,12 +35,7 @@ class TrackedRequest:
     @property
     def is_finished(self) -> bool:
         """Whether all its sequences have ended."""
-        return all(answer.request.is_finished for answer in self.answers)
-
-    @property
-    def error(self) -> str | None:
-        """Why a sequence of it failed, or None."""
-        return next((answer.error for answer in self.answers if answer.error is not None), None)
+        return None not in [answer.request.finish_reason for answer in self.answers]
 
     def take_prompt_logprobs(self, ranked: RankedLogprobs, start: int) -> None:
         """Note those of the prompt's tokens from ``start`` on; those that are known, since it was preempted, stay."""
@@ -53,26 +48,33 @@ class TrackedRequest:
     def output(self) -> RequestOutput:
         """Its state as its caller sees it; text that was in an output before is not in its deltas."""
         requests = [answer.request for answer in self.answers]
-        params, num_tokens = requests[0].params, sum(len(request.output_token_ids) for request in requests)
+        first, is_finished = requests[0], self.is_finished
+        num_tokens = sum([len(request.output_token_ids) for request in requests])
         metrics = RequestMetrics(
             arrival_time=self.arrival_time,
             first_scheduled_time=self.first_scheduled_time,
             first_token_time=self.first_token_time,
-            finished_time=time.perf_counter() if self.is_finished else None,
+            finished_time=time.perf_counter() if is_finished else None,
             num_generated_tokens=num_tokens,
-            num_preemptions=sum(request.num_preemptions for request in requests),
+            num_preemptions=sum([request.num_preemptions for request in requests]),
         )
         return RequestOutput(
             request_id=self.request_id,
             prompt=self.prompt,
             prompt_token_ids=self.shown_prompt_ids,
             outputs=[answer.completion(index) for index, answer in enumerate(self._chosen())],
-            finished=self.is_finished,
+            finished=is_finished,
             metrics=metrics,
-            usage=Usage(requests[0].num_prompt_tokens, num_tokens, requests[0].num_cached_tokens),
-            prompt_logprobs=None if params.prompt_logprobs is None else list(self.prompt_logprobs),
-            error=self.error,
+            usage=Usage(first.num_prompt_tokens, num_tokens, first.num_cached_tokens),
+            prompt_logprobs=None if first.params.prompt_logprobs is None else list(self.prompt_logprobs),
+            error=self._error,
         )
+
+    @property
+    def _error(self) -> str | None:
+        """Why sequences of it failed, or None."""
+        errors = [answer.error for answer in self.answers if answer.error is not None]
+        return errors[0] if errors else None
 
     def _chosen(self) -> list[Answer]:
         """The sequences to give: all, or the best ``n`` of them, the first of equals first."""
