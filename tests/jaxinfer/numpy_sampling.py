@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from jaxinfer.request import Request
+
 
 def distribution(logits: np.ndarray, *, temperature: float, top_k: int, top_p: float, min_p: float) -> np.ndarray:
     """Probability of each token of one row [V]: temperature, then top-k, top-p and min-p, each over what is left.
@@ -20,6 +22,28 @@ def distribution(logits: np.ndarray, *, temperature: float, top_k: int, top_p: f
         shares = _normalized(shares)
     shares[shares < min_p * shares.max()] = 0
     return _normalized(shares)
+
+
+def adjusted(logits: np.ndarray, request: Request) -> np.ndarray:
+    """One row [V] in float64 with the request's bias and its penalties, token by token.
+
+    As OpenAI's API and vLLM define them: the repetition penalty for tokens of prompt and output, the two others for
+    those of the output.
+    """
+    params, prompt, output = request.params, request.prompt_token_ids, request.output_token_ids
+    result = logits.astype(np.float64)
+    for token_id, bias in (params.logit_bias or {}).items():
+        result[token_id] += bias
+    for token_id in {*prompt, *output}:
+        if result[token_id] > 0:
+            result[token_id] /= params.repetition_penalty
+        else:
+            result[token_id] *= params.repetition_penalty
+    for token_id in output:
+        result[token_id] -= params.frequency_penalty
+    for token_id in set(output):
+        result[token_id] -= params.presence_penalty
+    return result
 
 
 def chi_square_excess(counts: np.ndarray, probabilities: np.ndarray) -> float:
