@@ -10,15 +10,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM
+    from jaxinfer.logprobs import Logprob
+    from jaxinfer.output_filter import FilteredText, OutputFilter
     from jaxinfer.outputs import RequestOutput, ToolCall
     from jaxinfer.sampling_params import SamplingParams
+    from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
-__all__ = ["LLM", "RequestOutput", "SamplingParams", "ToolCall"]
+__all__ = [
+    "LLM",
+    "FilteredText",
+    "Logprob",
+    "OutputFilter",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "ToolCall",
+]
 
 _MODULES = {
     "LLM": "jaxinfer.llm",
+    "FilteredText": "jaxinfer.output_filter",
+    "Logprob": "jaxinfer.logprobs",
+    "OutputFilter": "jaxinfer.output_filter",
     "RequestOutput": "jaxinfer.outputs",
     "SamplingParams": "jaxinfer.sampling_params",
+    "StructuredOutputsParams": "jaxinfer.structured_outputs.params",
     "ToolCall": "jaxinfer.outputs",
 }
 

@@ -24,6 +24,7 @@ from jaxinfer.kernel_choice import choose_kernels
 from jaxinfer.kernel_self_test import check_kernels
 from jaxinfer.limits import resolve_limits
 from jaxinfer.model import Decoder
+from jaxinfer.output_filter import OutputFilterFactory
 from jaxinfer.runner import ModelRunner
 from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.tokenizers.protocol import Tokenizer
@@ -110,6 +111,7 @@ def build_engine(
     quantization: Quantization | None = None,
     kernels: str = "auto",
     kv_dtype: str = "auto",
+    output_filter: OutputFilterFactory | None = None,
     **limits: Any,
 ) -> tuple[Engine, ModelRunner]:
     """Settle the limits, put the weights on the device, and join scheduler and runner. No program is compiled yet.
@@ -122,6 +124,7 @@ def build_engine(
         kernels: as in ``choose_kernels``. GPU kernels that are to run on a GPU are tested on it first.
         kv_dtype: of the KV cache: ``int8`` with a scale for each K and V of a token and kv head, or ``auto``: as
             ``dtype``.
+        output_filter: as in ``Engine``.
         limits: as in ``resolve_limits``, but for the bytes of the weights.
 
     Raises:
@@ -146,6 +149,7 @@ def build_engine(
         tokenizer=loaded.tokenizer,
         eos_token_ids=loaded.eos_token_ids,
         cache_identity=(loaded.name, array_dtype.name, cache_dtype.name, str(quantization)),
+        output_filter=output_filter,
     )
     return engine, runner
 

@@ -29,19 +29,21 @@ class ChatPrompt(TypedDict):
     ``tools``, as OpenAI's API has them (``{"type": "function", "function": {"name": ..., "parameters": ...}}``), are
     shown to the model. Its calls of them come in ``CompletionOutput.tool_calls`` if they have the form of Mistral,
     Llama 3 or Qwen; in any other they are text. ``chat_template_kwargs`` are more variables for the model's template,
-    such as ``enable_thinking``.
+    such as ``enable_thinking``. ``safe_prompt`` puts the guardrail of Mistral's API before the conversation, as its
+    system message or the beginning of it (see ``jaxinfer.safe_prompt``).
     """
 
     messages: Sequence[Message]
     tools: NotRequired[Tools | None]
     chat_template_kwargs: NotRequired[Mapping[str, Any] | None]
+    safe_prompt: NotRequired[bool]
     cache_salt: NotRequired[str | None]
 
 
 Prompt = str | TextPrompt | TokensPrompt | ChatPrompt
 
-_KEYS = ("prompt", "prompt_token_ids", "messages", "tools", "chat_template_kwargs", "cache_salt")
-_KEYS_OF_CHATS = ("tools", "chat_template_kwargs")
+_KEYS = ("prompt", "prompt_token_ids", "messages", "tools", "chat_template_kwargs", "safe_prompt", "cache_salt")
+_KEYS_OF_CHATS = ("tools", "chat_template_kwargs", "safe_prompt")
 
 
 def as_mapping(prompt: Prompt) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ class FakeTokenizer:
 
     can_chat = True
 
-    def encode_chat(self, messages, *, options=None):
+    def encode_chat(self, messages, *, tools=None, options=None):
         """As ``Tokenizer.encode_chat``."""
         text = "".join(message["content"] for message in messages)
         if UNFIT in text:
@@ -69,6 +69,13 @@ class FakeLLM:
         self._streams.append(self._say(next(self._answers)))
         return self._streams[-1]
 
+    def generate(self, prompts, params, *, on_finish):
+        """As ``LLM.generate``; says one word to each."""
+        self.prompts += [as_mapping(prompt) for prompt in prompts]
+        self.params = params
+        for index in range(len(prompts)):
+            on_finish(index, output_of(["Yes."], "stop"))
+
     def _say(self, words):
         self.open_streams += 1
         try:
@@ -97,4 +104,4 @@ def output_of(words, reason, error=None, delta=None):
     completion = CompletionOutput(0, "".join(words), [*range(len(words))], reason, delta)
     metrics = None if error else RequestMetrics(100.0, 100.0, 100.5, 102.5 if reason else None, len(words), 0)
     usage = None if error else Usage(20, len(words), 16)
-    return RequestOutput("0", None, [0] * 20, [completion], reason is not None, metrics, usage, error)
+    return RequestOutput("0", None, [0] * 20, [completion], reason is not None, metrics, usage, error=error)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jaxinfer.prompts import ChatPrompt, Message
+from jaxinfer.safe_prompt import encode_conversation
 
 if TYPE_CHECKING:
     from jaxinfer.tokenizers.protocol import Tokenizer
@@ -28,11 +29,13 @@ class Conversation:
         system: None: there is no such message, and the model's template may put its own.
         template_kwargs: more variables for the template, such as ``enable_thinking``.
         exchanges: those that the model is shown.
+        safe_prompt: whether a guardrail comes before the system message, as in ``ChatPrompt``.
     """
 
     system: str | None = None
     template_kwargs: Mapping[str, Any] | None = None
     exchanges: list[Exchange] = field(default_factory=list)
+    safe_prompt: bool = False
 
     def prompt(self, question: str) -> ChatPrompt:
         """The conversation with a new message of the user at its end, as ``LLM`` takes it."""
@@ -41,9 +44,12 @@ class Conversation:
             messages.append({"role": "user", "content": exchange.question})
             messages.append({"role": "assistant", "content": exchange.answer})
         messages.append({"role": "user", "content": question})
-        if self.template_kwargs is None:
-            return {"messages": messages}
-        return {"messages": messages, "chat_template_kwargs": self.template_kwargs}
+        prompt: ChatPrompt = {"messages": messages}
+        if self.template_kwargs is not None:
+            prompt["chat_template_kwargs"] = self.template_kwargs
+        if self.safe_prompt:
+            prompt["safe_prompt"] = True
+        return prompt
 
     def count_tokens(self, tokenizer: "Tokenizer", question: str) -> int:
         """Tokens of ``prompt(question)``.
@@ -51,8 +57,12 @@ class Conversation:
         Raises:
             ValueError: the model's form of conversations has no place for something in it; the message says for what.
         """
-        prompt = self.prompt(question)
-        return len(tokenizer.encode_chat(prompt["messages"], options=prompt.get("chat_template_kwargs")).token_ids)
+        messages = self.prompt(question)["messages"]
+        return len(
+            encode_conversation(
+                tokenizer, messages, options=self.template_kwargs, safe_prompt=self.safe_prompt
+            ).token_ids
+        )
 
     def check(self, tokenizer: "Tokenizer") -> None:
         """ValueError, as in ``count_tokens``, where no message can be added to the conversation as it stands."""

@@ -4,12 +4,24 @@ import pytest
 
 import jaxinfer
 from jaxinfer.llm import LLM
+from jaxinfer.logprobs import Logprob
+from jaxinfer.output_filter import FilteredText, OutputFilter
 from jaxinfer.outputs import RequestOutput, ToolCall
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
 
 def test_the_names_that_programs_need_are_in_the_package():
-    offered = {"LLM": LLM, "RequestOutput": RequestOutput, "SamplingParams": SamplingParams, "ToolCall": ToolCall}
+    offered = {
+        "LLM": LLM,
+        "FilteredText": FilteredText,
+        "Logprob": Logprob,
+        "OutputFilter": OutputFilter,
+        "RequestOutput": RequestOutput,
+        "SamplingParams": SamplingParams,
+        "StructuredOutputsParams": StructuredOutputsParams,
+        "ToolCall": ToolCall,
+    }
     assert jaxinfer.__all__ == list(offered)
     assert {name: getattr(jaxinfer, name) for name in offered} == offered
 
