@@ -11,38 +11,26 @@ from jaxinfer.cli.chat_entries import open_stdin
 from jaxinfer.cli.chat_session import HOW_TO_LEAVE, ChatSession
 from jaxinfer.cli.conversation import Conversation
 from jaxinfer.cli.ctrl_c import CtrlC
+from jaxinfer.cli.engine_options import EngineOptions
 from jaxinfer.cli.exits import PROMPT_FAILED, shown_warnings, usage_errors
-from jaxinfer.cli.load import load, open_model
-from jaxinfer.cli.prompts import parse_template_kwargs
-from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.cli.json_values import parse_object
+from jaxinfer.cli.load import open_model
+from jaxinfer.cli.option_groups import with_option_groups
+from jaxinfer.cli.sampling_options import SamplingOptions
 
 if TYPE_CHECKING:
     from jaxinfer.tokenizers.protocol import Tokenizer
 
 
+@with_option_groups
 def chat(
+    *,
     system: options.ChatSystem = None,
     chat_template_kwargs: options.ChatTemplateKwargs = None,
+    safe_prompt: options.SafePrompt = False,
     max_tokens: options.AnswerTokens = None,
-    min_tokens: options.MinTokens = 0,
-    temperature: options.Temperature = 1.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    seed: options.Seed = None,
-    ignore_eos: options.IgnoreEos = False,
-    stop_token_id: options.StopTokenId = None,
-    model: options.Model = "smollm2-135m",
-    dtype: options.Dtype = "auto",
-    quantization: options.Quantization = None,
-    group_size: options.GroupSize = None,
-    kernels: options.Kernels = "auto",
-    kv_dtype: options.KvDtype = "auto",
-    max_model_len: options.MaxModelLen = None,
-    num_kv_pages: options.NumKvPages = None,
-    memory_fraction: options.MemoryFraction = None,
-    page_size: options.PageSize = 16,
-    no_prefix_cache: options.NoPrefixCache = False,
+    sampling: SamplingOptions,
+    engine: EngineOptions,
 ) -> None:
     """Talk with a model. At a terminal /help lists the commands, and Ctrl-C stops an answer.
 
@@ -53,38 +41,16 @@ def chat(
     with shown_warnings():
         with usage_errors():
             lines = open_stdin()
-            conversation = Conversation(system, parse_template_kwargs(chat_template_kwargs))
-            params = SamplingParams(
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                seed=seed,
-                max_tokens=max_tokens,
-                min_tokens=min_tokens,
-                ignore_eos=ignore_eos,
-                stop_token_ids=stop_token_id or (),
-            )
-            opened = open_model(model)
-            _check_tokenizer(model, opened.tokenizer, conversation)
-            llm = load(
-                opened,
-                dtype=dtype,
-                quantization=quantization,
-                group_size=group_size,
-                kernels=kernels,
-                kv_dtype=kv_dtype,
-                max_model_len=max_model_len,
-                num_kv_pages=num_kv_pages,
-                memory_fraction=memory_fraction,
-                page_size=page_size,
-                prefix_cache=not no_prefix_cache,
-                max_num_seqs=1,
-            )
+            template_kwargs = parse_object("--chat-template-kwargs", chat_template_kwargs)
+            conversation = Conversation(system, template_kwargs, safe_prompt=safe_prompt)
+            params = sampling.params(max_tokens=max_tokens)
+            opened = open_model(engine.model)
+            _check_tokenizer(engine.model, opened.tokenizer, conversation)
+            llm = engine.load(opened, max_num_seqs=1)
         ctrl_c = CtrlC()
         session = ChatSession(llm, params, conversation, ctrl_c)
         if lines.typed:
-            print(f"{model}: type a message; /help lists the commands, {HOW_TO_LEAVE}", file=sys.stderr)
+            print(f"{engine.model}: type a message; /help lists the commands, {HOW_TO_LEAVE}", file=sys.stderr)
         with ctrl_c.installed() if lines.typed else nullcontext():
             session.run(lines.read)
     if session.num_failed and not lines.typed:

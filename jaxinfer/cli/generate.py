@@ -1,6 +1,7 @@
 """``jaxinfer generate``: prompts in, answers out.
 
-One prompt streams its text as it comes; several, or ``--json``, give one result each, in the order of the prompts.
+One prompt streams its text as it comes; several, several sequences of one, or ``--json``, give one result for each
+prompt, in their order.
 """
 
 import time
@@ -9,11 +10,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from jaxinfer.cli import options
+from jaxinfer.cli.engine_options import EngineOptions
 from jaxinfer.cli.exits import PROMPT_FAILED, print_error, print_text, shown_warnings, usage_errors
-from jaxinfer.cli.load import load, open_model
+from jaxinfer.cli.json_values import parse_object
+from jaxinfer.cli.load import open_model
+from jaxinfer.cli.option_groups import with_option_groups
 from jaxinfer.cli.progress import ProgressBar
-from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts, parse_template_kwargs
+from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
 from jaxinfer.cli.results import OrderedResults, Result, ResultWriter, print_speed, print_totals, shown_text
+from jaxinfer.cli.sampling_options import SamplingOptions
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
@@ -22,36 +27,26 @@ if TYPE_CHECKING:
     from jaxinfer.llm import LLM
 
 _MOST_SEQS = 32
-"""Prompts that run together unless the user says otherwise: more programs to compile, and more memory, beyond."""
+"""Sequences that run together unless the user says otherwise: more programs to compile, and more memory, beyond."""
 
 
+@with_option_groups
 def generate(
+    *,
     prompt: options.Prompt = None,
     prompts_file: options.PromptsFile = None,
     chat: options.Chat = False,
     system: options.System = None,
     chat_template_kwargs: options.ChatTemplateKwargs = None,
+    safe_prompt: options.SafePrompt = False,
     token_ids: options.TokenIds = False,
     max_tokens: options.MaxTokens = 128,
-    min_tokens: options.MinTokens = 0,
-    temperature: options.Temperature = 1.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    seed: options.Seed = None,
-    ignore_eos: options.IgnoreEos = False,
-    stop_token_id: options.StopTokenId = None,
-    model: options.Model = "smollm2-135m",
-    dtype: options.Dtype = "auto",
-    quantization: options.Quantization = None,
-    group_size: options.GroupSize = None,
-    kernels: options.Kernels = "auto",
-    kv_dtype: options.KvDtype = "auto",
-    max_model_len: options.MaxModelLen = None,
-    num_kv_pages: options.NumKvPages = None,
-    memory_fraction: options.MemoryFraction = None,
-    page_size: options.PageSize = 16,
-    no_prefix_cache: options.NoPrefixCache = False,
+    sampling: SamplingOptions,
+    n: options.N = 1,
+    best_of: options.BestOf = None,
+    logprobs: options.Logprobs = None,
+    prompt_logprobs: options.PromptLogprobs = None,
+    engine: EngineOptions,
     cache: options.Cache = "paged",
     max_num_seqs: options.MaxNumSeqs = None,
     load_format: options.LoadFormat = "auto",
@@ -59,8 +54,9 @@ def generate(
 ) -> None:
     """Generate text for one prompt or many.
 
-    One prompt streams its text. Several print each text under its prompt, in their order. Exit code 1: a prompt
-    failed; 2: the options are wrong; 3: stdout cannot be written; 4: a GPU kernel fails its test.
+    One prompt streams its text. Several, or several sequences of one, print each text under its prompt, in their
+    order. Exit code 1: a prompt failed; 2: the options are wrong; 3: stdout cannot be written; 4: a GPU kernel fails
+    its test.
     """
     with shown_warnings():
         with usage_errors():
@@ -68,45 +64,34 @@ def generate(
             form = PromptForm(
                 chat=chat,
                 system=system,
-                template_kwargs=parse_template_kwargs(chat_template_kwargs),
+                template_kwargs=parse_object("--chat-template-kwargs", chat_template_kwargs),
                 token_ids=token_ids,
+                safe_prompt=safe_prompt,
             )
-            params = SamplingParams(
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                seed=seed,
-                max_tokens=max_tokens,
-                min_tokens=min_tokens,
-                ignore_eos=ignore_eos,
-                stop_token_ids=stop_token_id or (),
+            params = sampling.params(
+                max_tokens=max_tokens, n=n, best_of=best_of, logprobs=logprobs, prompt_logprobs=prompt_logprobs
             )
-            request = _single_request(prompts, form) if not json else None
-            opened = open_model(model, load_format)
+            _check_that_it_is_shown(params, json)
+            request = _single_request(prompts, form) if not json and params.num_sequences == 1 else None
+            opened = open_model(engine.model, load_format)
             form.check_tokenizer(opened.tokenizer)
-            llm = load(
-                opened,
-                dtype=dtype,
-                quantization=quantization,
-                group_size=group_size,
-                kernels=kernels,
-                kv_dtype=kv_dtype,
-                max_model_len=max_model_len,
-                num_kv_pages=num_kv_pages,
-                memory_fraction=memory_fraction,
-                page_size=page_size,
-                prefix_cache=not no_prefix_cache,
-                cache=cache,
-                max_num_seqs=min(len(prompts), _MOST_SEQS) if max_num_seqs is None else max_num_seqs,
-            )
+            if max_num_seqs is None:
+                max_num_seqs = min(len(prompts) * params.num_sequences, _MOST_SEQS)
+            llm = engine.load(opened, cache=cache, max_num_seqs=max_num_seqs)
         if request is not None:
             all_answered = stream_one(llm, prompts[0], request, params)
         else:
-            writer = ResultWriter(as_json=json, as_ids=llm.tokenizer is None)
+            writer = ResultWriter(as_json=json, as_ids=llm.tokenizer is None, params=params)
             all_answered = answer_all(llm, prompts, form, params, writer)
     if not all_answered:
         raise typer.Exit(PROMPT_FAILED)
+
+
+def _check_that_it_is_shown(params: SamplingParams, json: bool) -> None:
+    """ValueError where log-probabilities are asked for, and text is to be printed."""
+    for option, value in (("--logprobs", params.logprobs), ("--prompt-logprobs", params.prompt_logprobs)):
+        if value is not None and not json:
+            raise ValueError(f"{option} goes with --json")
 
 
 def _single_request(prompts: list[UserPrompt], form: PromptForm) -> Prompt | None:
@@ -128,7 +113,7 @@ def stream_one(llm: "LLM", prompt: UserPrompt, request: Prompt, params: Sampling
             print_error(f"{prompt.place}: {output.error}")
             return False
     if llm.tokenizer is None:
-        print(shown_text(output, as_ids=True), end="")
+        print(shown_text(output.outputs[0], as_ids=True), end="")
     print(flush=True)
     print_speed(output)
     return True

@@ -1,21 +1,16 @@
 """The prompts of one run: where each came from, for messages, and what the engine is given for it."""
 
-import json
 import reprlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxinfer.cli.chat_entries import BYTE_ORDER_MARK
 from jaxinfer.cli.conversation import Conversation
+from jaxinfer.cli.text_files import read_file_or_stdin, shown_name
 from jaxinfer.prompts import Prompt
 
 if TYPE_CHECKING:
     from jaxinfer.tokenizers.protocol import Tokenizer
-
-_STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,7 @@ class PromptForm:
         system: the system message before it; with ``chat`` only.
         template_kwargs: more variables for the template; with ``chat`` only.
         token_ids: it is a list of token ids.
+        safe_prompt: a guardrail comes before the system message; with ``chat`` only.
 
     Raises:
         ValueError: two of these contradict each other.
@@ -49,6 +45,7 @@ class PromptForm:
     system: str | None
     template_kwargs: Mapping[str, Any] | None
     token_ids: bool
+    safe_prompt: bool = False
 
     def __post_init__(self) -> None:
         if self.chat and self.token_ids:
@@ -57,6 +54,8 @@ class PromptForm:
             raise ValueError("--system goes with --chat")
         if self.template_kwargs is not None and not self.chat:
             raise ValueError("--chat-template-kwargs goes with --chat")
+        if self.safe_prompt and not self.chat:
+            raise ValueError("--safe-prompt goes with --chat")
 
     def check_tokenizer(self, tokenizer: "Tokenizer | None") -> None:
         """Refuses a model that can take no prompt of this form.
@@ -68,7 +67,7 @@ class PromptForm:
             return
         if tokenizer is None or not tokenizer.can_chat:
             raise ValueError("this model has no chat template; leave out --chat")
-        Conversation(self.system, self.template_kwargs).check(tokenizer)
+        self._conversation().check(tokenizer)
 
     def engine_prompt(self, text: str) -> Prompt:
         """What ``LLM.generate`` takes for this text.
@@ -81,31 +80,11 @@ class PromptForm:
         if self.token_ids:
             return {"prompt_token_ids": _parse_ids(text)}
         if self.chat:
-            return Conversation(self.system, self.template_kwargs).prompt(text)
+            return self._conversation().prompt(text)
         return text
 
-
-def parse_template_kwargs(text: str | None) -> Mapping[str, Any] | None:
-    """The value of ``--chat-template-kwargs``; None where it was not given.
-
-    Raises:
-        ValueError: it is no JSON object.
-    """
-    if text is None:
-        return None
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"--chat-template-kwargs is {reprlib.repr(text)}; it must be a JSON object: {error}"
-        ) from error
-    if not isinstance(value, dict):
-        raise ValueError(f"--chat-template-kwargs is {reprlib.repr(text)}; it must be a JSON object")
-    return value
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    def _conversation(self) -> Conversation:
+        return Conversation(self.system, self.template_kwargs, safe_prompt=self.safe_prompt)
 
 
 def gather_prompts(texts: Sequence[str] | None, file: str | None) -> list[UserPrompt]:
@@ -126,32 +105,12 @@ def gather_prompts(texts: Sequence[str] | None, file: str | None) -> list[UserPr
 
 
 def _read_lines(file: str) -> list[UserPrompt]:
-    name = "stdin" if file == _STDIN else file
-    try:
-        raw = _read_stdin() if file == _STDIN else _read_file(file)
-        text = raw.decode("utf-8").removeprefix(BYTE_ORDER_MARK)
-    except OSError as error:
-        raise ValueError(f"the prompts file {name} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"the prompts file {name} is not UTF-8: byte {error.start} is {raw[error.start]:#x}"
-        ) from error
+    name = shown_name(file)
+    text = read_file_or_stdin("--prompts-file", "the prompts file", file)
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     if lines == [""]:
         raise ValueError(f"the prompts file {name} has no prompt")
     return [UserPrompt(line, f"line {number} of {name}") for number, line in enumerate(lines, start=1)]
-
-
-def _read_stdin() -> bytes:
-    if sys.stdin is None:
-        raise ValueError("--prompts-file is -, and stdin is closed")
-    return sys.stdin.buffer.read()
-
-
-def _read_file(file: str) -> bytes:
-    if not file:
-        raise ValueError("--prompts-file has an empty name; give a file, or - for stdin")
-    return Path(file).read_bytes()
 
 
 def _parse_ids(text: str) -> list[int]:

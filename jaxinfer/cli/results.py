@@ -1,13 +1,14 @@
 """What ``jaxinfer generate`` prints: results in the order of the prompts, as text or as JSON, and how fast it went."""
 
-import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 
 from jaxinfer.cli.exits import print_error, print_text
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import UserPrompt
-from jaxinfer.outputs import RequestMetrics, RequestOutput
+from jaxinfer.cli.result_json import result_json
+from jaxinfer.outputs import CompletionOutput, RequestOutput
+from jaxinfer.sampling_params import SamplingParams
 
 _SHOWN_CHARACTERS = 60
 
@@ -27,23 +28,8 @@ class Result:
 
     @property
     def num_tokens(self) -> int:
-        """Generated tokens."""
-        return 0 if self.output is None else len(self.output.outputs[0].token_ids)
-
-    def as_json(self) -> str:
-        """One line. It is plain ASCII, so that it can be written to any stdout, whatever the text holds."""
-        completion = None if self.output is None else self.output.outputs[0]
-        return json.dumps(
-            {
-                "prompt": self.prompt.text,
-                "text": completion.text if completion else "",
-                "token_ids": completion.token_ids if completion else [],
-                "finish_reason": completion.finish_reason if completion else "error",
-                "metrics": _metrics(self.output.metrics) if self.output and self.output.metrics else None,
-                "usage": asdict(self.output.usage) if self.output and self.output.usage else None,
-                "error": self.error,
-            }
-        )
+        """Generated tokens, also of sequences that are not shown."""
+        return self.output.usage.completion_tokens if self.output and self.output.usage else 0
 
 
 @dataclass(frozen=True)
@@ -51,22 +37,29 @@ class ResultWriter:
     """Writes results on stdout and their errors on stderr.
 
     Attributes:
-        as_json: one JSON object for each; else the text under a line that says whose it is.
+        as_json: one JSON object for each; else each text under a line that says whose it is.
         as_ids: show token ids for text, since the model has no tokenizer.
+        params: what was asked for.
     """
 
     as_json: bool
     as_ids: bool
+    params: SamplingParams = field(default_factory=SamplingParams)
 
     def write(self, result: Result) -> None:
         """One result."""
         if self.as_json:
-            print(result.as_json(), flush=True)
+            print(result_json(result.prompt.text, result.output, result.error, self.params), flush=True)
         elif result.output is not None and result.error is None:
-            title = f"==> {result.prompt.place}: {_shortened(result.prompt.text)}"
-            print_text(f"{title}\n{shown_text(result.output, as_ids=self.as_ids)}\n\n")
+            self._write_texts(result.prompt, result.output.outputs)
         if result.error is not None:
             print_error(f"{result.prompt.place}: {result.error}")
+
+    def _write_texts(self, prompt: UserPrompt, completions: list[CompletionOutput]) -> None:
+        for number, completion in enumerate(completions, start=1):
+            which = f", {number} of {len(completions)}" if len(completions) > 1 else ""
+            title = f"==> {prompt.place}{which}: {_shortened(prompt.text)}"
+            print_text(f"{title}\n{shown_text(completion, as_ids=self.as_ids)}\n\n")
 
 
 @dataclass
@@ -118,9 +111,8 @@ class OrderedResults:
             self._num_written += 1
 
 
-def shown_text(output: RequestOutput, *, as_ids: bool) -> str:
-    """The output for a reader: its text, or its token ids."""
-    completion = output.outputs[0]
+def shown_text(completion: CompletionOutput, *, as_ids: bool) -> str:
+    """A sequence for a reader: its text, or its token ids."""
     return " ".join(map(str, completion.token_ids)) if as_ids else completion.text
 
 
@@ -144,12 +136,6 @@ def print_totals(totals: Totals, seconds: float) -> None:
         f"{tokens} output tokens in {seconds:.2f} s, {tokens / seconds:.1f} per second{cached}{preempted}",
         file=sys.stderr,
     )
-
-
-def _metrics(metrics: RequestMetrics) -> dict[str, float | None]:
-    """Seconds: to the first token, for each token after it, and from arrival to end."""
-    whole = None if metrics.finished_time is None else metrics.finished_time - metrics.arrival_time
-    return {"ttft": metrics.ttft, "tpot": metrics.tpot, "seconds": whole}
 
 
 def _shortened(text: str) -> str:

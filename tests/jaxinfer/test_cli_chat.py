@@ -248,8 +248,8 @@ def test_a_model_that_cannot_chat_is_refused_before_its_weights_are_read(tokeniz
 
 
 def test_so_is_a_system_message_that_its_template_refuses(monkeypatch):
-    def encode_chat(messages, options):
-        assert options is None
+    def encode_chat(messages, tools, options):
+        assert tools is options is None
         assert [message["role"] for message in messages] == ["system", "user"]
         raise ValueError("the chat template failed: no system message")
 
