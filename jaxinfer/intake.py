@@ -4,7 +4,6 @@ All that can be wrong with a request is found here, before anything of it is que
 """
 
 import random
-import reprlib
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -26,6 +25,7 @@ from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.spelling import text_of_token
 from jaxinfer.tool_calls import ToolCallDetokenizer, ToolCallFormat
 from jaxinfer.tracked import TrackedRequest
+from jaxinfer.value_checks import shown
 
 _SEED_BITS = 64
 _TEXTS_KEPT = 65_536
@@ -76,9 +76,9 @@ class Intake:
         """The request with its sequences, for ``Engine.add_request``, whose arguments and errors these are."""
         arrival_time = time.perf_counter()
         if not isinstance(params, SamplingParams):
-            raise ValueError(f"the sampling parameters are {reprlib.repr(params)}; they must be a SamplingParams")
+            raise ValueError(f"the sampling parameters are {shown(params)}; they must be a SamplingParams")
         if not isinstance(cache_salt, str | None):
-            raise ValueError(f"cache_salt is {reprlib.repr(cache_salt)}; it must be text")
+            raise ValueError(f"cache_salt is {shown(cache_salt)}; it must be text")
         if stream and params.num_sequences > params.n:
             raise ValueError(
                 f"best_of is {params.num_sequences} and n {params.n}: which are the best is known at the end, "
@@ -171,15 +171,15 @@ class Intake:
         vocab_size = self._vocab_size
         # A set has no order, and text and bytes are sequences of something else.
         if isinstance(token_ids, str | bytes | Set | Mapping) or not isinstance(token_ids, Iterable):
-            raise ValueError(f"{name} is {reprlib.repr(token_ids)}; it must be a list of token ids")
+            raise ValueError(f"{name} is {shown(token_ids)}; it must be a list of token ids")
         try:
             checked = list(token_ids)
         except TypeError as error:  # an array without axes says that it can be iterated, and cannot
-            raise ValueError(f"{name} is {reprlib.repr(token_ids)}; it must be a list of token ids") from error
+            raise ValueError(f"{name} is {shown(token_ids)}; it must be a list of token ids") from error
         for token_id in checked:
             # Integral, since ids often come from NumPy; but True is no token.
             if isinstance(token_id, bool) or not isinstance(token_id, Integral) or not 0 <= token_id < vocab_size:
-                raise ValueError(f"{name} has {token_id!r}; a token id is a whole number in [0, {vocab_size})")
+                raise ValueError(f"{name} has {shown(token_id)}; a token id is a whole number in [0, {vocab_size})")
         return list(map(int, checked))
 
 

@@ -4,12 +4,11 @@ Values are checked when the object is made, so that a bad one never reaches the 
 tell, such as whether a token id is in its vocabulary, is checked when the request is made.
 """
 
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
-from jaxinfer.value_checks import check_bool, check_int, check_number, checked_items
+from jaxinfer.value_checks import check_bool, check_int, check_number, checked_items, shown
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing float32 logits by less overflows."""
@@ -22,6 +21,8 @@ _MAX_FLOAT32 = (2 - 2**-23) * 2**127
 _MAX_SEQUENCES = 10_000
 """Far above what is drawn for one prompt; a slip of the keyboard must not fill the memory."""
 _MAX_BIAS = 100.0
+_FLOATS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+_INTS = ("n", "best_of", "top_k", "seed", "logprobs", "prompt_logprobs", "max_tokens", "min_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class SamplingParams:
         presence_penalty: taken once from the logit of each token that is in the output so far, in [-2, 2].
         frequency_penalty: taken as often as the token is in the output so far, in [-2, 2].
         repetition_penalty: positive logits of the tokens of prompt and output so far are divided by it, negative ones
-            multiplied; above 0, and 1 changes nothing.
+            multiplied; in [0.01, 100], and 1 changes nothing.
         logit_bias: by token id what is added to its logit, each in [-100, 100].
         seed: 64 bits; the same seed gives the same tokens whatever else runs (in float32; in bfloat16 the logits depend
             a little on the size of the batch). None: the engine gives one.
@@ -76,7 +77,7 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
-    logit_bias: Mapping[int, float] | None = None
+    logit_bias: Mapping[int, float] | None = field(default=None, hash=False)
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -95,9 +96,14 @@ class SamplingParams:
         self._check_ends()
         self._check_sequences()
         # Tuples and plain numbers: what the caller does with its own list later must not change a running request.
+        for name in _FLOATS:
+            self._set(name, float(getattr(self, name)))
+        for name in _INTS:
+            value = getattr(self, name)
+            self._set(name, None if value is None else int(value))
         self._set("stop", _texts("stop", (self.stop,) if isinstance(self.stop, str) else self.stop))
         self._set("bad_words", _texts("bad_words", self.bad_words))
-        self._set("stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids or ()))
+        self._set("stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
         if self.allowed_token_ids is not None:
             self._set("allowed_token_ids", _token_ids("allowed_token_ids", self.allowed_token_ids))
             if not self.allowed_token_ids:
@@ -105,7 +111,7 @@ class SamplingParams:
         if self.logit_bias is not None:
             self._set("logit_bias", _checked_bias(self.logit_bias))
         if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
-            given = reprlib.repr(self.structured_outputs)
+            given = shown(self.structured_outputs)
             raise ValueError(f"structured_outputs is {given}; it must be a StructuredOutputsParams, or None")
 
     @property
@@ -167,12 +173,14 @@ def _texts(name: str, values: Sequence[str] | None) -> tuple[str, ...]:
     texts = checked_items(name, () if values is None else values, "a text or a list of texts")
     for text in texts:
         if not isinstance(text, str) or not text:
-            raise ValueError(f"{name} has {reprlib.repr(text)}; it must be a text, and not an empty one")
+            raise ValueError(f"{name} has {shown(text)}; it must be a text, and not an empty one")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{name} has {shown(text)}; half of a surrogate pair is in no text")
     return texts
 
 
-def _token_ids(name: str, values: Iterable[int]) -> tuple[int, ...]:
-    token_ids = checked_items(name, values, "a list of token ids")
+def _token_ids(name: str, values: Iterable[int] | None) -> tuple[int, ...]:
+    token_ids = checked_items(name, () if values is None else values, "a list of token ids")
     for token_id in token_ids:
         check_int(f"{name}[...]", token_id, "a token id >= 0", 0)
     return tuple(map(int, token_ids))
@@ -180,9 +188,9 @@ def _token_ids(name: str, values: Iterable[int]) -> tuple[int, ...]:
 
 def _checked_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
     if not isinstance(logit_bias, Mapping):
-        raise ValueError(f"logit_bias is {reprlib.repr(logit_bias)}; it must be a dict from token ids to numbers")
+        raise ValueError(f"logit_bias is {shown(logit_bias)}; it must be a dict from token ids to numbers")
     for token_id, bias in logit_bias.items():
         check_int("a key of logit_bias", token_id, "a token id >= 0", 0)
         allowed = f"a number in [-{_MAX_BIAS:g}, {_MAX_BIAS:g}]"
-        check_number(f"logit_bias[{token_id}]", bias, allowed, lambda x: -_MAX_BIAS <= x <= _MAX_BIAS)
+        check_number(f"logit_bias[{shown(token_id)}]", bias, allowed, lambda x: -_MAX_BIAS <= x <= _MAX_BIAS)
     return {int(token_id): float(bias) for token_id, bias in logit_bias.items()}

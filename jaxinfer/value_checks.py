@@ -1,15 +1,23 @@
 """Checks of single values that a caller gives; each error names the value and what is allowed."""
 
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
+
+
+def shown(value: object) -> str:
+    """A value as an error names it, which may be any and is cut short."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # a number of more digits than Python writes, or an object that cannot be shown
+        return f"a {type(value).__name__} that cannot be written"
 
 
 def check_number(name: str, value: object, allowed: str, ok: Callable[[Any], bool]) -> None:
     """Raises ValueError unless ``value`` is a real number that is ``ok``; NaN fails every comparison in it."""
     if isinstance(value, bool) or not isinstance(value, Real) or not ok(value):
-        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {allowed}")
+        raise ValueError(f"{name} is {shown(value)}; it must be {allowed}")
 
 
 def check_int(name: str, value: object, allowed: str, lowest: int, highest: int | None = None) -> None:
@@ -17,21 +25,24 @@ def check_int(name: str, value: object, allowed: str, lowest: int, highest: int 
     # Integral, and Real above, since numbers often come from NumPy.
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_whole or value < lowest or (highest is not None and value > highest):  # type: ignore[operator]
-        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {allowed}")
+        raise ValueError(f"{name} is {shown(value)}; it must be {allowed}")
 
 
 def check_bool(name: str, value: object) -> None:
     """Raises ValueError unless ``value`` is True or False."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be True or False")
+        raise ValueError(f"{name} is {shown(value)}; it must be True or False")
 
 
 def checked_items(name: str, values: object, allowed: str) -> tuple[Any, ...]:
-    """The items of a list, or of anything else that gives some but for text and bytes, which give no such items.
+    """The items of a list, or of anything else that gives some but for text, bytes and dicts, which give other things.
 
     Raises:
         ValueError: ``values`` has no items; the message says that it must be ``allowed``.
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} is {reprlib.repr(values)}; it must be {allowed}")
-    return tuple(values)
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} is {shown(values)}; it must be {allowed}")
+    try:
+        return tuple(values)
+    except TypeError as error:  # an array without axes says that it can be iterated, and cannot
+        raise ValueError(f"{name} is {shown(values)}; it must be {allowed}") from error

@@ -4,6 +4,7 @@ What nobody wrote is NaN in the cache, so a page that is shared and should not b
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from jaxinfer.batch import Batch
 from jaxinfer.engine import Engine
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.token_masks import TokenBits
 from tests.engines import finish, greedy, record_greedy, run_alone
 from tests.shared_runner import VOCAB_SIZE, SharedRunner, shared_runner
 
@@ -251,18 +253,24 @@ class FailedStep:
 
 def fail_once(engine: Engine, where: str) -> None:
     """Let the next step fail and do nothing."""
-    launch = engine._runner.launch
+    runner = engine._runner
+    forward, sample = runner.forward, runner.sample
 
     def failing(batch: Batch) -> FailedStep:
-        engine._runner.launch = launch
-        if where == "launch":
+        runner.forward = forward
+        if where == "forward":
             raise RuntimeError("the device failed")
+        runner.sample = passing
         return FailedStep(batch)
 
-    engine._runner.launch = failing
+    def passing(step: FailedStep, forbidden: Sequence[TokenBits | None] = ()) -> FailedStep:
+        runner.sample = sample
+        return step
+
+    runner.forward = failing
 
 
-@pytest.mark.parametrize("where", ["launch", "read"])
+@pytest.mark.parametrize("where", ["forward", "read"])
 @pytest.mark.parametrize("num_steps", [0, 1, 20])
 def test_pages_of_a_step_that_failed_are_not_shared(runner: SharedRunner, where: str, num_steps: int) -> None:
     """Neither those of a prompt, in its first piece or its second, nor those of an answer."""

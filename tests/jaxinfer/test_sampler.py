@@ -7,6 +7,7 @@ import pytest
 
 from jaxinfer import sampler
 from jaxinfer.step_inputs import SamplingInputs
+from jaxinfer.token_masks import pack_token_bits
 from tests.jaxinfer.numpy_sampling import chi_square_excess, distribution
 
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -272,31 +273,11 @@ def test_what_is_forbidden_is_impossible_and_the_rest_is_untouched(vocab_size):
     logits = np.random.default_rng(5).standard_normal((4, vocab_size)).astype(np.float32)
     last = vocab_size - 1
     masks = [{0}, {last}, {token for token in (0, 30, 31, 32, 63, last) if token <= last}, set()]
-    packed = np.stack([sampler.pack_token_mask(frozenset(tokens), vocab_size) for tokens in masks])
-    assert packed.shape == (4, sampler.mask_words(vocab_size))
-    assert packed.dtype == np.uint32
+    packed = np.stack([pack_token_bits(tokens, vocab_size) for tokens in masks])
     expected = logits.copy()
     for row, tokens in zip(expected, masks, strict=True):
         row[list(tokens)] = -np.inf
     np.testing.assert_array_equal(sampler.forbid(jnp.asarray(logits), jnp.asarray(packed)), expected)
-
-
-def test_the_packed_bits_worked_out_by_hand():
-    words = sampler.pack_token_mask(frozenset({0, 5, 31, 32, 64}), 65)
-    assert words.tolist() == [1 + 2**5 + 2**31, 1, 1]
-
-
-def test_a_mask_is_packed_once_and_nobody_can_write_what_others_read():
-    mask = sampler.pack_token_mask(frozenset({1, 2}), 65)
-    assert sampler.pack_token_mask(frozenset([2, 1]), 65) is mask
-    assert sampler.pack_token_mask(frozenset({1, 2}), 97).shape == (4,)
-    with pytest.raises(ValueError, match="read-only"):
-        mask[0] = 0
-
-
-@pytest.mark.parametrize(("vocab_size", "words"), [(1, 1), (32, 1), (33, 2), (49152, 1536)])
-def test_words_of_a_mask(vocab_size, words):
-    assert sampler.mask_words(vocab_size) == words
 
 
 # The program
