@@ -11,10 +11,13 @@ from typing import Any, cast
 
 from jaxinfer.config import CacheMode, Quantization
 from jaxinfer.loading import LoadedModel, LoadFormat, build_engine, open_model
+from jaxinfer.output_filter import OutputFilterFactory
 from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.prompts import Message, Prompt, Tools, as_mapping
+from jaxinfer.safe_prompt import encode_conversation
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Counters
+from jaxinfer.scoring import TextScore, resolve_windows, score_texts
 from jaxinfer.tool_calls import ToolCallFormat, check_tools, find_format
 
 
@@ -44,6 +47,8 @@ class LLM:
         prefix_cache: whether requests share the pages of equal prefixes.
         cache: ``paged``; ``contiguous`` is for comparison, see ``EngineConfig``.
         seed: makes the draws of requests without a seed repeatable.
+        output_filter: called for each sequence, makes the ``OutputFilter`` that sees its text before anyone else; or
+            None.
         progress: called with (programs compiled, programs in all) while the engine starts.
 
     Raises:
@@ -70,6 +75,7 @@ class LLM:
         prefix_cache: bool = True,
         cache: CacheMode = "paged",
         seed: int = 0,
+        output_filter: OutputFilterFactory | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         if not isinstance(model, LoadedModel):
@@ -78,6 +84,9 @@ class LLM:
             raise ValueError(
                 f"load_format is {reprlib.repr(load_format)}, and the model is open already; give it to open_model"
             )
+        if output_filter is not None and not callable(output_filter):
+            given = reprlib.repr(output_filter)
+            raise ValueError(f"output_filter is {given}; it must be a function, or a class, that makes an OutputFilter")
         self.model_config, self.tokenizer = model.config, model.tokenizer
         self.engine, runner = build_engine(
             model,
@@ -94,6 +103,7 @@ class LLM:
             prefix_cache=prefix_cache,
             cache=cache,
             seed=seed,
+            output_filter=output_filter,
         )
         runner.warm_up(progress)
         self._request_ids = map(str, itertools.count())
@@ -161,6 +171,7 @@ class LLM:
         *,
         tools: Tools | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        safe_prompt: bool = False,
     ) -> list[RequestOutput]:
         """Answer a conversation, or each of several; short for ``generate`` with ``{"messages": [...]}``.
 
@@ -169,6 +180,7 @@ class LLM:
             sampling_params: as in ``generate``.
             tools: of every conversation, as in ``ChatPrompt``.
             chat_template_kwargs: likewise.
+            safe_prompt: likewise.
 
         Raises:
             ValueError: as ``generate``; the model has no chat template, or the template refuses a single conversation.
@@ -177,10 +189,51 @@ class LLM:
         several = bool(messages) and not isinstance(messages[0], Mapping)
         conversations = cast(Sequence[Sequence[Message]], messages if several else [messages])
         prompts: list[Prompt] = [
-            {"messages": conversation, "tools": tools, "chat_template_kwargs": chat_template_kwargs}
+            {
+                "messages": conversation,
+                "tools": tools,
+                "chat_template_kwargs": chat_template_kwargs,
+                "safe_prompt": safe_prompt,
+            }
             for conversation in conversations
         ]
         return self.generate(prompts if several else prompts[0], sampling_params)
+
+    def score(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        window: int | None = None,
+        stride: int | None = None,
+        on_window: Callable[[int, int], None] | None = None,
+    ) -> list[TextScore]:
+        """How likely the model finds each text: the log-probability of every token after those before it.
+
+        A text is read in windows that begin every ``stride`` tokens, each a text of its own; a window scores those of
+        its tokens that no window before it held, but not its very first. A text of a list that cannot be scored has its
+        ``error`` set and does not stop the others; a single one raises.
+
+        Args:
+            prompts: text, which gets the BOS that ``generate`` would give it, or ``{"prompt_token_ids": [...]}``, or a
+                list of these. A conversation is refused.
+            window: tokens of a window, from 2 to ``max_model_len``, which None stands for.
+            stride: tokens from the beginning of a window to that of the next, from 1 to ``window``, which None stands
+                for. A smaller one gives each token more to go by, and takes ``window / stride`` times as long.
+            on_window: called with (windows that are scored, windows in all) after each.
+
+        Raises:
+            ValueError: ``window`` or ``stride`` is out of range; a single text cannot be scored.
+        """
+        length, every = resolve_windows(window, stride, self.max_model_len)
+        texts = _Call.of(prompts, None)
+
+        def run(parts: Sequence[Prompt], params: SamplingParams) -> Iterator[tuple[int, RequestOutput]]:
+            return self._run(_Call.of(parts, params), stream=False)
+
+        scores = score_texts(texts.prompts, run, self.tokenizer, window=length, stride=every, on_window=on_window)
+        if texts.single and scores[0].error is not None:
+            raise ValueError(scores[0].error)
+        return scores
 
     def _run(self, call: "_Call", *, stream: bool) -> Iterator[tuple[int, RequestOutput]]:
         """(index of the prompt, output) as they come."""
@@ -231,7 +284,7 @@ class LLM:
         more: dict[str, Any] = {"cache_salt": given.get("cache_salt"), "stream": stream}
         tools = given.get("tools")
         if "messages" in given:
-            given = self._render(given["messages"], tools, given.get("chat_template_kwargs"))
+            given = self._render(given)
         if tools:
             more["tool_format"] = self._tool_format
         text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
@@ -244,10 +297,9 @@ class LLM:
         else:
             self.engine.add_request(request_id, cast(Sequence[int], token_ids), params, prompt_text=text, **more)
 
-    def _render(
-        self, messages: Sequence[Message], tools: Tools | None, template_kwargs: Mapping[str, Any] | None
-    ) -> Mapping[str, Any]:
+    def _render(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """A conversation as ids."""
+        tools, template_kwargs = given.get("tools"), given.get("chat_template_kwargs")
         if self.tokenizer is None:
             raise ValueError("the model has no tokenizer, so it cannot chat; give token ids")
         if tools is not None:
@@ -255,7 +307,13 @@ class LLM:
         if not isinstance(template_kwargs, Mapping | None):
             raise ValueError(f"chat_template_kwargs is {reprlib.repr(template_kwargs)}; it must be a dict")
         # Templates ask whether there are tools, not how many: without any, the model is to hear nothing of them.
-        chat = self.tokenizer.encode_chat(messages, tools=tools or None, options=template_kwargs)
+        chat = encode_conversation(
+            self.tokenizer,
+            given["messages"],
+            tools=tools or None,
+            options=template_kwargs,
+            safe_prompt=given.get("safe_prompt", False),
+        )
         return {"prompt_token_ids": chat.token_ids, "prompt": chat.text}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from reference import (
     chat_templates,
+    perplexity,
     rope_scalings,
     smollm2,
     smollm2_tokenizer,
@@ -38,6 +39,7 @@ RECIPES = {
     "smollm2": smollm2.make,
     "smollm2_tokenizer": smollm2_tokenizer.make,
     "chat_templates": chat_templates.make,
+    "perplexity": perplexity.make,
 }
 
 

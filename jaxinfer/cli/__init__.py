@@ -13,6 +13,7 @@ from jaxinfer.cli.chat import chat
 from jaxinfer.cli.generate import generate
 from jaxinfer.cli.info import info
 from jaxinfer.cli.models import models
+from jaxinfer.cli.perplexity import perplexity
 from jaxinfer.cli.streams import guarded_streams
 
 # Tracebacks are for faults of the program; rich would print the arrays in every frame of one.
@@ -21,6 +22,7 @@ app.command()(generate)
 app.command()(chat)
 app.command()(info)
 app.command()(models)
+app.command()(perplexity)
 
 
 def run() -> None:
