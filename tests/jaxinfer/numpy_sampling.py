@@ -58,6 +58,8 @@ def chi_square_excess(counts: np.ndarray, probabilities: np.ndarray) -> float:
     if observed[-1] == 0 and expected[-1] < 5:
         observed, expected = observed[:-1], expected[:-1]
     freedom = len(observed) - 1
+    if freedom == 0:  # one token only, which must then have been drawn each time
+        return 0.0 if observed[0] == expected[0] else np.inf
     quantile = freedom * (1 - 2 / (9 * freedom) + 3.0902 * np.sqrt(2 / (9 * freedom))) ** 3
     return float(((observed - expected) ** 2 / expected).sum() / quantile)
 

@@ -183,6 +183,34 @@ def test_draws_follow_the_distribution(temperature, truncate):
     assert chi_square_excess(np.bincount(drawn, minlength=24), distribution(logits, **values)) < 1
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"top_k": 0},
+        {"top_k": 1},
+        {"top_k": 24},
+        {"top_k": 25},
+        {"top_k": 2**31 - 1},
+        {"top_p": 1.0},
+        {"top_p": 1e-9},
+        {"temperature": 1e-6},
+        {"temperature": 1e-6, "top_k": 3, "top_p": 0.5, "min_p": 0.5},
+        {"min_p": 1.0, "top_p": 1e-9, "top_k": 1},
+    ],
+)
+def test_draws_at_the_edge_values_follow_the_distribution(values):
+    logits = np.random.default_rng(11).standard_normal(24).astype(np.float32)
+    counts = np.bincount(sample(logits, make_params(10_000, **values)), minlength=24)
+    assert chi_square_excess(counts, distribution(logits, **NEUTRAL | values)) < 1
+
+
+def test_draws_follow_the_distribution_where_all_but_two_tokens_are_forbidden():
+    logits = np.full(24, -np.inf, np.float32)
+    logits[[3, 20]] = 0.5, -0.5
+    counts = np.bincount(sample(logits, make_params(10_000, top_k=5, top_p=0.99)), minlength=24)
+    assert chi_square_excess(counts, distribution(logits, **NEUTRAL | {"top_k": 5, "top_p": 0.99})) < 1
+
+
 @pytest.mark.parametrize("wrong", [{"temperature": 0.9}, {"temperature": 1.1}, {"top_k": 23}, {"min_p": 0.1}])
 def test_draws_from_another_distribution_are_noticed(wrong):
     logits = np.random.default_rng(7).standard_normal(24).astype(np.float32)
