@@ -5,6 +5,8 @@ the second a digest of all that the token sees of the first; the next token is a
 the second. Both layers keep their cells in the pages of every cache group, and a token sees as much of a group as the
 group's window shows. So a lost token, a stale page or one of another request changes what is drawn.
 
+What is forbidden is not drawn: the next larger token is that is not, after the largest the smallest.
+
 As on a device, steps run in the order of their launch, and in a step each layer is written for all rows before any row
 reads it. It needs no jax, as the scheduler does not.
 """
@@ -12,8 +14,10 @@ reads it. It needs no jax, as the scheduler does not.
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
@@ -29,8 +33,12 @@ def expected_tokens(
     num_tokens: int,
     windows: Sequence[int | None] = (None,),
     identity: Sequence[str] = (),
+    forbidden: Callable[[list[int]], Container[int]] = lambda output: (),
 ) -> list[int]:
-    """What the fake model writes after ``prompt`` where nothing is paged, shared, cut up or preempted."""
+    """What the fake model writes after ``prompt`` where nothing is paged, shared, cut up or preempted.
+
+    ``forbidden`` tells of an output so far what may not follow it.
+    """
     tokens, layers = list(prompt), tuple([] for _ in range(NUM_LAYERS))
     for position in range(len(prompt) + num_tokens - 1):
         value = _embed(identity, position, tokens[position])
@@ -38,12 +46,23 @@ def expected_tokens(
             cells.append(value)
             value = _digest(cell for window in windows for cell in (cells if window is None else cells[-window:]))
         if position >= len(prompt) - 1:
-            tokens.append(value % VOCAB_SIZE)
+            tokens.append(_draw(value, forbidden(tokens[len(prompt) :])))
     return tokens[len(prompt) :]
 
 
 def _embed(identity: Sequence[str], position: int, token: int) -> int:
     return _digest((*map(_text_digest, identity), position, token))
+
+
+def _draw(value: int, forbidden: Container[int]) -> int:
+    return next(token for step in range(VOCAB_SIZE) if (token := (value + step) % VOCAB_SIZE) not in forbidden)
+
+
+def forbidden_tokens(words: TokenBits | None) -> set[int]:
+    """The tokens whose bits are set."""
+    if words is None:
+        return set()
+    return set(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")[:VOCAB_SIZE]).tolist())
 
 
 def _text_digest(text: str) -> int:
@@ -78,6 +97,16 @@ class _LaunchedRow:
         return self.row.start + self.row.num_tokens
 
 
+@dataclass
+class _Launched:
+    step: FakeStep
+    rows: list[_LaunchedRow]
+    forbidden: list[set[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.forbidden = [set() for _ in self.rows]
+
+
 class FakeRunner:
     """Steps are packed when launched and run in order, as late as they can."""
 
@@ -89,7 +118,7 @@ class FakeRunner:
             [[0] * (config.page_size * (1 + num_pages)) for num_pages in config.group_pages] for _ in range(NUM_LAYERS)
         ]
         self._last_tokens = [0] * config.max_num_seqs
-        self._launched: deque[tuple[FakeStep, list[_LaunchedRow]]] = deque()
+        self._launched: deque[_Launched] = deque()
         self.batches: list[Batch] = []
 
     def forward(self, batch: Batch) -> FakeStep:
@@ -99,27 +128,29 @@ class FakeRunner:
             assert row.request.slot is not None
             tables = [PageTable(table.first_page, table.pages[:]) for table in row.request.page_tables]
             rows.append(_LaunchedRow(row, row.request.slot, tables))
-        self._launched.append((step, rows))
+        self._launched.append(_Launched(step, rows))
         self.batches.append(batch)
         return step
 
     def sample(self, step: FakeStep, forbidden: Sequence[TokenBits | None] = ()) -> FakeStep:
+        launched = next(launched for launched in self._launched if launched.step is step)
+        launched.forbidden[: len(forbidden)] = [forbidden_tokens(words) for words in forbidden]
         return step
 
     def run_until(self, wanted: FakeStep) -> list[int]:
         while True:
-            step, rows = self._launched.popleft()
-            tokens = self._run(rows)
-            if step is wanted:
+            launched = self._launched.popleft()
+            tokens = self._run(launched.rows, launched.forbidden)
+            if launched.step is wanted:
                 return tokens
 
-    def _run(self, rows: list[_LaunchedRow]) -> list[int]:
+    def _run(self, rows: list[_LaunchedRow], forbidden: list[set[int]]) -> list[int]:
         values = [self._embed_row(row) for row in rows]
         for groups in self._layers:
             for row, new in zip(rows, values, strict=True):
                 self._write(groups, row, new)
             values = [self._read(groups, row) for row in rows]
-        tokens = [new[-1] % VOCAB_SIZE for new in values]
+        tokens = [_draw(new[-1], tokens) for new, tokens in zip(values, forbidden, strict=True)]
         for row, token in zip(rows, tokens, strict=True):
             if row.row.samples:
                 self._last_tokens[row.slot] = token

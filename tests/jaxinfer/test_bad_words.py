@@ -43,5 +43,5 @@ def test_words_of_a_vocabulary_that_begins_each_text_with_a_space(tmp_path: Path
 
 @pytest.mark.parametrize("word", [" ", "\n\t "])
 def test_a_word_of_nothing_but_spaces_is_refused(byte_level: Tokenizer, word: str) -> None:
-    with pytest.raises(ValueError, match="bad_words has .* no token is left"):
+    with pytest.raises(ValueError, match=r"bad_words has .* no token is left"):
         bad_word_ids(byte_level, ["good", word])
