@@ -1,11 +1,13 @@
 """Real engines for tests: small models and small limits, so that few programs are compiled, and ways to run them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.typing import DTypeLike
 
 from checkpoints import open_checkpoint
@@ -61,6 +63,20 @@ def keep_few_programs(runner: ModelRunner) -> None:
 def keep_one_program(runner: ModelRunner) -> None:
     """Leave only the program of the most rows and the longest chunk, which then runs for decode rows alone too."""
     _keep(runner, runner.programs.chunks[-1:])
+
+
+@contextmanager
+def one_program() -> Iterator[None]:
+    """Each engine that warms up meanwhile keeps one program, for tests that cannot get hold of it before."""
+    warm_up = ModelRunner.warm_up
+
+    def warm_up_one(runner: ModelRunner, progress: Callable[[int, int], None] | None = None) -> None:
+        keep_one_program(runner)
+        warm_up(runner, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelRunner, "warm_up", warm_up_one)
+        yield
 
 
 def _keep(runner: ModelRunner, chunks: tuple[int, ...]) -> None:

@@ -17,10 +17,9 @@ from jaxinfer.loading import LoadedModel
 from jaxinfer.logprobs import Logprob
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.prompts import Prompt
-from jaxinfer.runner import ModelRunner
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scoring import TextScore, resolve_windows, score_texts, windows
-from tests.engines import keep_one_program
+from tests.engines import one_program
 from tests.numpy_decoder import decoder_logits
 from tests.reference import FIXTURES, TINY_TWO_GROUPS, load_reference, read_hf_weights
 from tests.scoring import log_softmax
@@ -86,15 +85,8 @@ def definition(window: int, stride: int, token_ids: Sequence[int] | np.ndarray =
 
 
 def quick_llm(model: str | Path | LoadedModel, **limits: int) -> LLM:
-    """With one program for all steps, since to compile the many takes longer than to score."""
-    warm_up = ModelRunner.warm_up
-
-    def warm_up_one(runner: ModelRunner, progress: None) -> None:
-        keep_one_program(runner)
-        warm_up(runner, progress)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModelRunner, "warm_up", warm_up_one)
+    """To compile all programs takes longer than to score."""
+    with one_program():
         return LLM(model, **limits)
 
 
