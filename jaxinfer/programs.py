@@ -68,7 +68,7 @@ class Programs:
     def __init__(self, model: Decoder, config: EngineConfig, kv_cache: KVCache) -> None:
         self._config, self._kv_cache_shape = config, jax.eval_shape(lambda cache: cache, kv_cache)
         self._vocab_size, self._hidden_size = model.config.vocab_size, model.config.hidden_size
-        self._dtype = model.embedding[...].dtype
+        self._dtype = model.embedding.get_value().dtype  # of the hidden states too
         self._graph, state = nnx.split(model)
         leaves, self._treedef = jax.tree.flatten(state)
         self.weights: tuple[jax.Array, ...] = tuple(leaves)
@@ -171,10 +171,17 @@ class Programs:
         sample, arguments = self.sample_call(draw, b)
         self.sample[draw, b] = sample.lower(*arguments).compile()
 
-    def _compile_forbid(self, b: int) -> None:
+    def forbid_call(self, b: int) -> tuple[Any, tuple[Any, ...]]:
+        """The program of masks for B rows before it is compiled, as ``forward_call``.
+
+        The logits are not donated: what they were before is asked for where log-probabilities are.
+        """
         words = jax.ShapeDtypeStruct((b, num_words(self._vocab_size)), jnp.uint32)
-        # The logits are not donated: what they were before is asked for where log-probabilities are.
-        self.forbid[b] = jax.jit(sampler.forbid).lower(self._logits_shape(b), words).compile()
+        return jax.jit(sampler.forbid), (self._logits_shape(b), words)
+
+    def _compile_forbid(self, b: int) -> None:
+        forbid, arguments = self.forbid_call(b)
+        self.forbid[b] = forbid.lower(*arguments).compile()
 
     def adjust_call(self, b: int) -> tuple[Any, tuple[Any, ...]]:
         """The program of bias and penalties for B rows before it is compiled, as ``forward_call``."""
