@@ -5,7 +5,8 @@ the second a digest of all that the token sees of the first; the next token is a
 the second. Both layers keep their cells in the pages of every cache group, and a token sees as much of a group as the
 group's window shows. So a lost token, a stale page or one of another request changes what is drawn.
 
-What is forbidden is not drawn: the next larger token is that is not, after the largest the smallest.
+What is forbidden is not drawn: the next larger token is that is not, after the largest the smallest. Where a request is
+not greedy, its seed changes each token. The log-probability of every token is ``logprob``, whatever comes before it.
 
 As on a device, steps run in the order of their launch, and in a step each layer is written for all rows before any row
 reads it. It needs no jax, as the scheduler does not.
@@ -14,14 +15,16 @@ reads it. It needs no jax, as the scheduler does not.
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from jaxinfer.batch import Batch, ScheduledRow
 from jaxinfer.config import EngineConfig
+from jaxinfer.logprobs import RankedLogprobs
 from jaxinfer.request import PageTable
+from jaxinfer.sampling_params import MAX_LOGPROBS
 from jaxinfer.token_masks import TokenBits
 
 VOCAB_SIZE = 1009
@@ -33,11 +36,12 @@ def expected_tokens(
     num_tokens: int,
     windows: Sequence[int | None] = (None,),
     identity: Sequence[str] = (),
-    forbidden: Callable[[list[int]], Container[int]] = lambda output: (),
+    forbidden: Callable[[list[int]], Collection[int]] = lambda output: (),
+    seed: int | None = None,
 ) -> list[int]:
     """What the fake model writes after ``prompt`` where nothing is paged, shared, cut up or preempted.
 
-    ``forbidden`` tells of an output so far what may not follow it.
+    ``forbidden`` tells of an output so far what may not follow it; ``seed``: of a request that is not greedy.
     """
     tokens, layers = list(prompt), tuple([] for _ in range(NUM_LAYERS))
     for position in range(len(prompt) + num_tokens - 1):
@@ -46,7 +50,7 @@ def expected_tokens(
             cells.append(value)
             value = _digest(cell for window in windows for cell in (cells if window is None else cells[-window:]))
         if position >= len(prompt) - 1:
-            tokens.append(_draw(value, forbidden(tokens[len(prompt) :])))
+            tokens.append(_draw(value, forbidden(tokens[len(prompt) :]), seed))
     return tokens[len(prompt) :]
 
 
@@ -54,7 +58,16 @@ def _embed(identity: Sequence[str], position: int, token: int) -> int:
     return _digest((*map(_text_digest, identity), position, token))
 
 
-def _draw(value: int, forbidden: Container[int]) -> int:
+def logprob(token_id: int) -> float:
+    """Smaller for larger ids, so that the most likely tokens are 0, 1, 2 and so on."""
+    return -token_id / 64  # which float32 holds exactly
+
+
+def _draw(value: int, forbidden: Collection[int], seed: int | None) -> int:
+    if seed is not None:
+        value = _digest((value, seed >> 32, seed & 0xFFFFFFFF))
+    if not forbidden:  # as nearly always
+        return value % VOCAB_SIZE
     return next(token for step in range(VOCAB_SIZE) if (token := (value + step) % VOCAB_SIZE) not in forbidden)
 
 
@@ -73,15 +86,30 @@ def _digest(values: Iterable[int]) -> int:
     return zlib.crc32(array("q", values).tobytes())
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FakeStep:
     """A launched step that computes its tokens when it is read, as a device that is far behind the host."""
 
     batch: Batch
     runner: "FakeRunner"
+    token_ids: list[int] = field(default_factory=list)
 
     def read(self) -> list[int]:
-        return self.runner.run_until(self)
+        self.token_ids = self.runner.run_until(self)
+        return self.token_ids
+
+    def logprobs(self) -> RankedLogprobs:
+        return _ranked(self.token_ids)
+
+    def prompt_logprobs(self, row: int) -> RankedLogprobs:
+        start, num_tokens = self.batch.rows[row].start, self.batch.rows[row].num_tokens
+        return _ranked(self.batch.rows[row].request.prompt_token_ids[start + 1 : start + num_tokens + 1])
+
+
+def _ranked(token_ids: Sequence[int]) -> RankedLogprobs:
+    top = np.tile(np.arange(MAX_LOGPROBS, dtype=np.int32), (len(token_ids), 1))
+    drawn = np.array(token_ids, np.int32)
+    return RankedLogprobs(np.float32(-drawn / 64), drawn + 1, top, np.float32(-top / 64))
 
 
 @dataclass(frozen=True)
@@ -150,7 +178,10 @@ class FakeRunner:
             for row, new in zip(rows, values, strict=True):
                 self._write(groups, row, new)
             values = [self._read(groups, row) for row in rows]
-        tokens = [_draw(new[-1], tokens) for new, tokens in zip(values, forbidden, strict=True)]
+        tokens = [
+            _draw(new[-1], never, None if row.row.request.params.greedy else row.row.request.seed)
+            for row, new, never in zip(rows, values, forbidden, strict=True)
+        ]
         for row, token in zip(rows, tokens, strict=True):
             if row.row.samples:
                 self._last_tokens[row.slot] = token

@@ -207,7 +207,7 @@ def test_a_preempted_request_comes_back_only_with_room_for_four_times_the_tokens
 
 def serve(engine: Engine, prompts: Sequence[list[int]], max_tokens: Sequence[int]) -> dict[str, list[int]]:
     for i, (prompt, limit) in enumerate(zip(prompts, max_tokens, strict=True)):
-        engine.add_request(str(i), prompt, SamplingParams(max_tokens=limit))
+        engine.add_request(str(i), prompt, SamplingParams(temperature=0, max_tokens=limit))
     tokens = {}
     while engine.has_unfinished:
         for output in engine.step():

@@ -127,7 +127,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_new = max(0, min(max_new, MAX_MODEL_LEN - len(prompt)))
         expected = expected_tokens(prompt, max_new, self.config.windows, identity) if prompt else []
         stop = frozenset(expected[stop_at : stop_at + 1])
-        request = Request(name, prompt, SamplingParams(), stop, max_new, seed=0, cache_identity=identity)
+        request = Request(name, prompt, SamplingParams(temperature=0), stop, max_new, seed=0, cache_identity=identity)
         account = Account(request, len(self.accounts), expected)
         if 1 <= len(prompt) <= MAX_MODEL_LEN and self.fits_alone(account):
             self.scheduler.add(request)
