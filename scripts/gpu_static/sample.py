@@ -1,4 +1,4 @@
-"""What runs after the forward pass, compiled for every target: each way to draw, and what only some requests ask for."""
+"""What runs after the forward pass, compiled for every target: each way to draw, and what only some requests want."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

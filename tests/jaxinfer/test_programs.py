@@ -1,13 +1,15 @@
 """The compiled forward programs, as XLA left them: they update the cache in place and copy nothing large."""
 
 import re
+from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxinfer import kv_cache
+from jaxinfer import kv_cache, slot_state
 from jaxinfer.config import EngineConfig, ModelConfig
 from jaxinfer.kv_cache import KVCache
 from jaxinfer.programs import Programs
@@ -39,7 +41,7 @@ LIMITS = EngineConfig(
     windows=MODEL.group_windows,
 )
 
-FLOAT_BYTES = 4
+FLOAT, FLOAT_BYTES = jnp.dtype(jnp.float32), 4
 KEYS_PER_TILE = 128
 """Keys that attention gathers for each block at a time."""
 
@@ -74,8 +76,13 @@ def forward(cache) -> dict[tuple[int, int], jax.stages.Compiled]:
 
 def whole_cache_copies(program: jax.stages.Compiled, cache: KVCache) -> list[str]:
     """Copies of all pages of a layer, or of all their scales, in a program's optimized HLO."""
-    names = {"float32": "f32", "int8": "s8"}
-    arrays = {f"{names[x.dtype.name]}\\[{','.join(map(str, x.shape))}\\]" for x in jax.tree.leaves(cache.layers)}
+    return whole_copies(program, cache.layers)
+
+
+def whole_copies(program: jax.stages.Compiled, of: object) -> list[str]:
+    """Copies of arrays that have a shape of those in a tree, in a program's optimized HLO."""
+    names = {"float32": "f32", "int8": "s8", "int32": "s32"}
+    arrays = {f"{names[x.dtype.name]}\\[{','.join(map(str, x.shape))}\\]" for x in jax.tree.leaves(of)}
     return re.findall(rf".*= (?:{'|'.join(arrays)})\S* copy\(.*", program.as_text())
 
 
@@ -116,3 +123,22 @@ def test_the_memory_of_a_step_is_that_of_its_tokens_and_at_most_one_layer(forwar
         allowed = layer + step_bytes(b, c)
         assert allowed < min(2 * layer, cache.layers[0].pages.nbytes), "the bound would let such a copy pass"
         assert program.memory_analysis().temp_size_in_bytes < allowed, (b, c)
+
+
+def test_no_program_copies_the_state_of_the_slots():
+    """Three slots, so that nothing else looks like it; for one row too, where XLA may do what it does not for more."""
+    weights = {name: np.ones(shape, np.float32) for name, shape in weight_shapes(MODEL).items()}
+    limits = replace(LIMITS, max_num_seqs=3)
+    cache = jax.eval_shape(
+        partial(kv_cache.allocate, MODEL, num_pages=(1, 1), page_size=16, max_num_seqs=3, dtype=FLOAT)
+    )
+    programs = Programs(random_decoder(MODEL, weights), limits, cache)
+    state = slot_state.allocate(3, MODEL.vocab_size)
+    for b in programs.rows:
+        programs._compile_adjust(b)
+    programs._compile_set_slot()
+    for program in (*programs.adjust.values(), programs.set_slot):
+        assert whole_copies(program, state) == []
+        assert program.memory_analysis().alias_size_in_bytes >= slot_state.num_bytes(3, MODEL.vocab_size)
+    undonated = jax.jit(slot_state.set_slot).lower(*programs.set_slot_call()[1]).compile()
+    assert whole_copies(undonated, state), "a copy would not be seen"

@@ -1,5 +1,6 @@
 """Which programs a batch runs: each row of a real engine gets the kind of draw and the mask that it asked for."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -47,10 +48,13 @@ def mixed_requests(tiny: Engine) -> Mapping[str, SamplingParams]:
         "top_p": hot(seed=5, top_p=0.3),
         "greedy min_tokens": greedy(NUM_TOKENS, min_tokens=10, stop_token_ids=[first_greedy]),
         "plain min_tokens": hot(seed=6, min_tokens=10, stop_token_ids=range(64)),
+        "bias": greedy(NUM_TOKENS, logit_bias={first_greedy: -100.0}),
+        "penalties": hot(seed=7, presence_penalty=2.0, repetition_penalty=1.5),
+        "log-probabilities": hot(seed=8, top_k=9, logprobs=2, prompt_logprobs=1),
     }
 
 
-@pytest.mark.parametrize("first", range(7))
+@pytest.mark.parametrize("first", range(10))
 def test_each_kind_of_request_gets_beside_all_others_what_it_gets_alone(tiny, first):
     """Whichever comes first: the choice of a program must look at every row."""
     requests = mixed_requests(tiny)
@@ -70,3 +74,46 @@ def test_no_stop_token_comes_before_min_tokens(tiny, name):
     assert not set(token_ids[:10]) & set(params.stop_token_ids)
     unmasked = SamplingParams(**{**vars(params), "min_tokens": 0})
     assert len(answer(tiny, unmasked)) < 10, "a stop token comes early unless it is forbidden"
+
+
+LAUNCHED_FOR = {
+    "nothing": ({}, set()),
+    "a bias": ({"logit_bias": {5: 1.0}}, {"adjust", "set_slot"}),
+    "a penalty": ({"frequency_penalty": 0.5}, {"adjust", "set_slot"}),
+    "log-probabilities": ({"logprobs": 0}, {"rank"}),
+    "those of the prompt": ({"prompt_logprobs": 3}, {"pick", "score"}),
+    "a mask": ({"allowed_token_ids": [5, 6, 7]}, {"forbid"}),
+}
+
+
+@pytest.fixture
+def launched(tiny, monkeypatch) -> Counter[str]:
+    """How often each kind of program runs."""
+    programs, counts = tiny._runner.programs, Counter[str]()
+
+    def counting(kind: str, program):
+        def call(*arguments):
+            counts[kind] += 1
+            return program(*arguments)
+
+        return call
+
+    for kind in ("forward", "sample", "forbid", "adjust", "rank", "pick", "score"):
+        compiled = getattr(programs, kind)
+        monkeypatch.setattr(programs, kind, {key: counting(kind, program) for key, program in compiled.items()})
+    monkeypatch.setattr(programs, "set_slot", counting("set_slot", programs.set_slot))
+    return counts
+
+
+@pytest.mark.parametrize("wish", LAUNCHED_FOR)
+def test_a_step_launches_a_program_only_if_a_row_wants_what_it_does(tiny, launched, wish):
+    params, others = LAUNCHED_FOR[wish]
+    tiny.add_request("plain", PROMPT, greedy(NUM_TOKENS))
+    tiny.add_request("wishing", PROMPT, greedy(4, **params))
+    finish(tiny)
+    assert set(launched) == {"forward", "sample"} | others
+    assert launched["forward"] == launched["sample"] == NUM_TOKENS
+    for kind in others & {"adjust", "rank", "forbid"}:
+        assert launched[kind] == 4, "it ran in steps in which nobody wanted it"
+    for kind in others & {"set_slot", "pick", "score"}:
+        assert launched[kind] == 1
