@@ -139,6 +139,13 @@ def test_the_text_of_the_answer_that_ends_is_given_out_and_nothing_after_it() ->
     assert (asked, deltas, detokenizer.ended) == (["a"], ["[cut]", "", "", ""], FILTERED)
 
 
+def test_after_an_end_at_the_last_piece_it_is_not_asked_for_the_rest() -> None:
+    guard = Scripted(on_push=lambda text: FilteredText("[cut]", ends=True), on_settle=pytest.fail)
+    detokenizer = IncrementalDetokenizer(TOKENIZER, output_filter=guard)
+    assert detokenizer.push(TOKENIZER.encode("漢")[:-1]) == ""
+    assert (detokenizer.finish(), detokenizer.ended) == ("[cut]", FILTERED)
+
+
 def test_it_may_end_with_the_last_of_the_text() -> None:
     deltas, detokenizer = run("ab", Scripted(on_settle=lambda: FilteredText("!", ends=True)))
     assert (deltas, detokenizer.ended) == (["a", "b", "!"], FILTERED)

@@ -157,7 +157,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_tokens_of_real_vocabularies(tokenizer: Any, data: st.DataObject) -> None:
     text = data.draw(st.text(CHARACTERS + "helo .", min_size=1, max_size=20), label="text")
     ids = tokenizer.encode(text, add_special_tokens=False)
-    ids = ids[: data.draw(st.integers(1, len(ids)), label="tokens")]  # it may end inside a character
+    ids = ids[: data.draw(st.integers(0, len(ids)), label="tokens")]  # it may end inside a character
     whole = stopped(tokenizer, [ids], StopStrings(()))[1].text
     if not whole:
         return
@@ -284,6 +284,17 @@ def test_a_stop_string_counts_a_call_of_an_answer_that_ran_out_of_tokens() -> No
     detokenizer.push(SPELLED.encode(CALL["qwen"][1]))
     assert detokenizer.ended == TextEnd("stop", "</tool_call>")
     assert (detokenizer.finish(is_whole=False), len(detokenizer.tool_calls)) == ("", 1)
+
+
+def test_a_marker_after_the_end_is_nothing() -> None:
+    """Else what separates two calls would be text, though only one was written."""
+    call = CALL["llama3"][1]
+    for end in ("|", "漢"):
+        stops = StopStrings(["|", "\ufffd"])
+        detokenizer = ToolCallDetokenizer(SILENT, [], LLAMA3, stops=stops)
+        half = SILENT.encode(end)[: 1 if end == "|" else -1]
+        detokenizer.push([*SILENT.encode(call + ";"), *half, *SILENT.encode(call)])
+        assert (detokenizer.finish(is_whole=True), detokenizer.text, len(detokenizer.tool_calls)) == ("", "", 1)
 
 
 @pytest.mark.parametrize("tool_format", [MISTRAL, LLAMA3, QWEN], ids=lambda known: known.name)
