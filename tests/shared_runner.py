@@ -62,10 +62,12 @@ class SharedRunner:
     runner: ModelRunner
     config: EngineConfig
 
-    def engine(self, *, tokenizer: Tokenizer | None = None, **changes: Any) -> Engine:
+    def engine(
+        self, *, tokenizer: Tokenizer | None = None, eos_token_ids: Sequence[int] = (), **changes: Any
+    ) -> Engine:
         """An engine with an empty cache; ``changes`` are of the limits, each at most as large as the runner's."""
         runner, config = EngineRunner(self.runner), replace(self.config, **changes)
-        return Engine(runner, config, tokenizer=tokenizer, eos_token_ids=())  # type: ignore[arg-type]
+        return Engine(runner, config, tokenizer=tokenizer, eos_token_ids=eos_token_ids)  # type: ignore[arg-type]
 
 
 def _unreadable(array: jax.Array) -> jax.Array:
@@ -73,11 +75,18 @@ def _unreadable(array: jax.Array) -> jax.Array:
     return jnp.full_like(array, jnp.nan if jnp.issubdtype(array.dtype, jnp.floating) else 0)
 
 
-def shared_runner(windows: Sequence[int | None], *, kv_dtype: DTypeLike = jnp.float32, **limits: Any) -> SharedRunner:
+def shared_runner(
+    windows: Sequence[int | None],
+    *,
+    vocab_size: int = VOCAB_SIZE,
+    kv_dtype: DTypeLike = jnp.float32,
+    only_draws: bool = True,
+    **limits: Any,
+) -> SharedRunner:
     """A random model with these windows, and of its programs those for the most rows, without a chunk and with the
-    longest; greedy and plain draws."""
+    longest; with ``only_draws`` those of greedy and plain draws and of masks alone."""
     model = ModelConfig(
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         hidden_size=32,
         intermediate_size=48,
         num_layers=len(windows),
@@ -98,6 +107,9 @@ def shared_runner(windows: Sequence[int | None], *, kv_dtype: DTypeLike = jnp.fl
     config = EngineConfig(windows=model.group_windows, **limits)
     runner = ModelRunner(random_decoder(model, weights), config, kv_dtype=jnp.dtype(kv_dtype))
     keep_few_programs(runner)
+    if not only_draws:
+        runner.warm_up()
+        return SharedRunner(runner, config)
     for shape in runner.programs.layouts:
         runner.programs._compile_forward(*shape)
     for draw in (Draw.GREEDY, Draw.PLAIN):
