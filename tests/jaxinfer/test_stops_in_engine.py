@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
+from checkpoints import open_checkpoint
 from jaxinfer.config import EngineConfig
 from jaxinfer.engine import Engine
+from jaxinfer.llm import LLM
+from jaxinfer.loading import LoadedModel
 from jaxinfer.output_filter import FilteredText, OutputFilterFactory
 from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.tool_calls.mistral import MISTRAL
+from tests.engines import TINY_MISTRAL
 from tests.jaxinfer.test_output_filter import Blocklist, Recorder, Redactor, Scripted
 from tests.jaxinfer.tool_calls.vocabulary import ADDED, byte_tokenizer
 from tests.scripted_runner import ScriptedRunner
@@ -243,3 +247,20 @@ def test_a_text_without_a_tokenizer_cannot_be_looked_for() -> None:
     with pytest.raises(ValueError, match="stop is text and the model has no tokenizer"):
         engine.add_request("a", [1], SamplingParams(stop="x"))
     assert not engine.has_unfinished
+
+
+def test_llm_takes_a_filter_to_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reached(Exception):
+        pass
+
+    def engine(*arguments: object, output_filter: object, **others: object) -> None:
+        assert output_filter is Recorder
+        raise Reached
+
+    monkeypatch.setattr("jaxinfer.loading.Engine", engine)
+    checkpoint = open_checkpoint(TINY_MISTRAL)
+    loaded = LoadedModel("tiny", checkpoint.config, lambda dtype, quant: checkpoint.weights(dtype), None, ())
+    with pytest.raises(Reached):
+        LLM(loaded, output_filter=Recorder, max_model_len=64, num_kv_pages=16)
+    with pytest.raises(ValueError, match="output_filter is 5; it must be a function, or a class, that makes an Output"):
+        LLM(loaded, output_filter=5)  # type: ignore[arg-type]
