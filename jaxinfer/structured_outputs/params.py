@@ -45,3 +45,8 @@ class StructuredOutputsParams:
             if not choices or not all(isinstance(text, str) and text for text in choices):
                 raise ValueError(f"choice is {shown(self.choice)}; it must be a list of texts, none empty")
             object.__setattr__(self, "choice", choices)
+
+    @property
+    def kind(self) -> str:
+        """The name of the one that is given."""
+        return next(field.name for field in fields(self) if getattr(self, field.name) not in (None, False))

@@ -86,9 +86,14 @@ class HuggingFaceTokenizer(ChatByTemplate):
     def token_text(self, token_id: int) -> str:
         return "".join(self._inner.id_to_token(known) or "" for known in self._known([token_id]))
 
+    def token_bytes(self, token_id: int) -> bytes:
+        if not self._known([token_id]) or token_id in self._special_ids:
+            return b""
+        return self._spelled_bytes(token_id) if self._is_byte_level else self._decoded_bytes(token_id)
+
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
         if self._is_byte_level:
-            return ByteStream(self._known, self._token_bytes, context)
+            return ByteStream(self._known, self.token_bytes, context)
         return WindowStream(self._known, self.decode, self._num_unsettled, self._is_special, self._is_byte, context)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
@@ -99,13 +104,17 @@ class HuggingFaceTokenizer(ChatByTemplate):
         """The ids that have a token: of those below ``vocab_size`` not all, since a vocabulary may have gaps."""
         return [token_id for token_id in checked_token_ids(token_ids) if token_id in self._known_ids]
 
-    def _token_bytes(self, token_id: int) -> bytes:
-        if token_id in self._special_ids:
-            return b""
+    def _spelled_bytes(self, token_id: int) -> bytes:
         spelling = self.token_text(token_id)
         if all(character in _ALPHABET for character in spelling):
             return bytes(_ALPHABET[character] for character in spelling)
         return spelling.encode()  # an added token is spelled as plain text
+
+    def _decoded_bytes(self, token_id: int) -> bytes:
+        spelling, alone = self.token_text(token_id), self.decode([token_id])
+        if self._is_byte(token_id) and alone != spelling:  # else the decoder takes none for bytes
+            return bytes([int(spelling[1:-1], 16)])
+        return self.decode([token_id, token_id])[len(alone) :].encode()
 
     def _is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids

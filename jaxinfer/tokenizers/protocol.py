@@ -113,6 +113,12 @@ class Tokenizer(Protocol):
         "" for an id without a token. Raises ValueError for what is no id.
         """
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds in the middle of a text, where a SentencePiece keeps its space; UTF-8, perhaps a part.
+
+        b"" for a special token, which adds none, and for an id without a token. Raises ValueError for what is no id.
+        """
+
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
         """A stream that goes on after ``context``, whose settled text it has given already.
 

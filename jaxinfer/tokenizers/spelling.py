@@ -8,7 +8,4 @@ def text_of_token(tokenizer: Tokenizer, token_id: int) -> str:
 
     Bytes that are no whole character become U+FFFD.
     """
-    stream = tokenizer.text_stream([token_id])  # some token before it, so that it does not begin the text
-    before = stream.pending()
-    text = stream.push(token_id) + stream.pending()
-    return text.removeprefix(before) or tokenizer.token_text(token_id)
+    return tokenizer.token_bytes(token_id).decode("utf-8", "replace") or tokenizer.token_text(token_id)

@@ -80,6 +80,13 @@ class SentencePieceTokenizer(ChatByTemplate):
     def token_text(self, token_id: int) -> str:
         return "".join(map(self._processor.id_to_piece, self._known([token_id])))
 
+    def token_bytes(self, token_id: int) -> bytes:
+        if not self._known([token_id]) or self._processor.is_control(token_id):
+            return b""
+        if self._processor.is_byte(token_id):
+            return bytes([int(self._processor.id_to_piece(token_id)[1:-1], 16)])
+        return self.decode([token_id, token_id])[len(self.decode([token_id])) :].encode()
+
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
         processor = self._processor
         return WindowStream(
@@ -108,7 +115,7 @@ class SentencePieceTokenizer(ChatByTemplate):
         for token_id in reversed(held):
             if not self._processor.is_byte(token_id):
                 break
-            data = bytes([int(self._processor.id_to_piece(token_id)[1:-1], 16)]) + data
+            data = self.token_bytes(token_id) + data
         return incomplete_utf8_tail(data)
 
 

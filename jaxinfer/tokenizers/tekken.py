@@ -40,7 +40,7 @@ class TekkenTokenizer:
             return self._vocabulary.encode(text, bos=add_special_tokens, eos=False)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return b"".join(map(self._token_bytes, self._known(token_ids))).decode("utf-8", "replace")
+        return b"".join(map(self.token_bytes, token_ids)).decode("utf-8", "replace")
 
     def encode_chat(
         self,
@@ -64,16 +64,16 @@ class TekkenTokenizer:
         """See the protocol; a token that is no whole characters is spelled byte by byte, as in ``<0xC3>``."""
         return "".join(map(self._spelling, self._known([token_id])))
 
+    def token_bytes(self, token_id: int) -> bytes:
+        policy = SpecialTokenPolicy.IGNORE
+        return b"".join(self._vocabulary.id_to_byte_piece(known, policy) for known in self._known([token_id]))
+
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
-        return ByteStream(self._known, self._token_bytes, context)
+        return ByteStream(self._known, self.token_bytes, context)
 
     def _known(self, token_ids: Sequence[int]) -> list[int]:
         """The ids that have a token."""
         return [token_id for token_id in checked_token_ids(token_ids) if token_id < self.vocab_size]
-
-    def _token_bytes(self, token_id: int) -> bytes:
-        """No bytes for a special token."""
-        return self._vocabulary.id_to_byte_piece(token_id, SpecialTokenPolicy.IGNORE)
 
     def _spelling(self, token_id: int) -> str:
         data = self._vocabulary.id_to_byte_piece(token_id, SpecialTokenPolicy.KEEP)

@@ -1,0 +1,91 @@
+"""From a grammar to a matcher, without harm to the process whatever the grammar is.
+
+``llguidance`` limits much of what a grammar may cost, but it follows references by recursion (a few thousand of them,
+one inside the other, overflow a stack of 8 MiB, which ends the process), and for some grammars it takes minutes before
+it finds them too large. So it works on a thread that has the stack for all that ``MAX_SOURCE`` characters can say, and
+is waited for only so long.
+"""
+
+import json
+import re
+import threading
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from jaxinfer.tokenizers.library_errors import library_errors
+
+_STACK_BYTES = 2**28
+"""Of the address space: memory is taken as far as it is used. Seen: at most 8 KiB for each 30 characters."""
+_SECONDS = 10.0
+_INITIAL_LEXER_FUEL = 100_000
+"""A tenth of the library's own limit on the size of regular expressions, which are what takes it minutes."""
+
+_MAX_REASON = 300
+_DUMPS = re.compile(r"\n( *\d+ \| |<state>|<backtrace>)")
+"""Where an error goes on with the source, the parser's state or addresses in the library."""
+
+_starting = threading.Lock()
+
+
+def compiled(source: str, tokens: LLTokenizer) -> LLMatcher:
+    """A matcher at its beginning, whose first mask has been made once.
+
+    Raises:
+        ValueError: the grammar is wrong, allows nothing, has what is not supported, or is too large; says why.
+    """
+    made = _Compilation(source, tokens)
+    with _starting:  # the size counts for all threads that are started
+        usual = threading.stack_size(_STACK_BYTES)
+        try:
+            made.start()
+        except RuntimeError as error:  # there is no room for the stack
+            raise ValueError(f"no thread could be started to read it: {error}") from error
+        finally:
+            threading.stack_size(usual)
+    made.join(_SECONDS)
+    if made.is_alive():
+        raise ValueError(f"it could not be read within {_SECONDS:g} seconds")
+    if made.matcher is None:
+        raise ValueError(made.error)
+    return made.matcher
+
+
+class _Compilation(threading.Thread):
+    """A thread of its own, which the process does not wait for at its end."""
+
+    def __init__(self, source: str, tokens: LLTokenizer) -> None:
+        super().__init__(name="grammar", daemon=True)
+        self._source, self._tokens = source, tokens
+        self.matcher: LLMatcher | None = None
+        self.error = ""
+
+    def run(self) -> None:
+        try:
+            with library_errors("llguidance failed"):
+                self.matcher = self._compile()
+        except ValueError as error:
+            self.error = str(error)
+
+    def _compile(self) -> LLMatcher:
+        # As JSON, since a grammar that begins with a brace would be taken for it.
+        grammar = json.dumps({"grammars": [{"lark_grammar": self._source}]})
+        limits = LLParserLimits(initial_lexer_fuel=_INITIAL_LEXER_FUEL)
+        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
+        check_matcher(matcher)
+        matcher.compute_bitmask()  # that nothing is allowed shows only here
+        check_matcher(matcher)
+        return matcher
+
+
+def check_matcher(matcher: LLMatcher) -> None:
+    """Raises ValueError with the library's words if the matcher has failed, as it does without raising anything."""
+    if matcher.is_error():
+        raise ValueError(_reason(matcher.get_error()))
+
+
+def _reason(error: str) -> str:
+    """What a person can read of it, its middle left out where it is long."""
+    text = " ".join(_DUMPS.split(error, maxsplit=1)[0].split())
+    if len(text) <= _MAX_REASON:
+        return text
+    return f"{text[: _MAX_REASON // 2]} ... {text[-_MAX_REASON // 2 :]}"
