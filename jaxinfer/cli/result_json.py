@@ -23,7 +23,8 @@ def result_json(prompt: str, output: RequestOutput | None, error: str | None, pa
         error: why there is no answer, or None.
         params: what was asked for.
     """
-    sequences = [] if output is None else [_sequence(completion, params) for completion in output.outputs]
+    completions = output.outputs if output is not None and output.usage is not None else []  # none where refused
+    sequences = [_sequence(completion, params) for completion in completions]
     first = sequences[0] if sequences else {"text": "", "token_ids": [], "finish_reason": "error"}
     return json.dumps(
         {
