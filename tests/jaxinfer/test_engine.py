@@ -1,9 +1,11 @@
 """The loop over a model whose tokens can be computed by hand: what is asked is what is answered, whatever else runs."""
 
 import contextlib
+import gc
 import itertools
 import random
 import signal
+import weakref
 
 import numpy as np
 import pytest
@@ -77,6 +79,29 @@ def test_ignore_eos_goes_on_and_a_stop_token_still_stops() -> None:
     assert (output.token_ids, output.finish_reason) == (tokens[:6], "stop")
 
 
+def test_who_ends_where_and_why_by_the_definition() -> None:
+    """Any EOS and stop tokens. Before ``min_tokens`` none of them is drawn, but an EOS that is ignored is no end."""
+    rng, seen = random.Random(0), set()
+    for _ in range(50):
+        prompt, max_tokens = [rng.randrange(VOCAB_SIZE) for _ in range(3)], rng.randint(1, 6)
+        eos, asked = (set(rng.sample(range(VOCAB_SIZE), rng.choice([0, 200]))) for _ in range(2))
+        ignore_eos, min_tokens = rng.random() < 0.5, rng.choice([0, max_tokens - 1, max_tokens])
+        ends = asked if ignore_eos else asked | eos
+        engine = fake_engine(eos_token_ids=sorted(eos))
+        params = greedy(max_tokens, min_tokens=min_tokens, ignore_eos=ignore_eos, stop_token_ids=asked)
+        output = run_alone(engine, prompt, params).outputs[0]
+
+        early = [ends] * min_tokens + [set()] * (max_tokens - min_tokens)
+        tokens = expected_tokens(prompt, max_tokens, forbidden=lambda written: early[len(written)])  # noqa: B023
+        length = next((i + 1 for i, token in enumerate(tokens) if token in ends), max_tokens)
+        last = tokens[length - 1]
+        assert output.token_ids == tokens[:length]
+        assert output.finish_reason == ("stop" if last in ends else "length")
+        assert output.stop_reason == (last if last in asked else None)
+        seen.add((output.finish_reason, output.stop_reason is None, ignore_eos, length == max_tokens))
+    assert len(seen) == 8, "each end comes, in the middle and at the last token"
+
+
 def test_max_tokens_0_processes_the_prompt_and_generates_nothing() -> None:
     engine = fake_engine()
     output = run_alone(engine, list(range(1, 40)), greedy(0))
@@ -146,6 +171,12 @@ def test_an_abort_at_any_step_frees_all_and_harms_nobody(num_steps: int) -> None
         ({5, 1}, greedy(1), "it must be a list of token ids"),
         ({5: 1}, greedy(1), "it must be a list of token ids"),
         (np.array(5), greedy(1), "it must be a list of token ids"),
+        ([10**5000], greedy(1), "prompt has a int that cannot be written; a token id"),
+        ([1], greedy(1, allowed_token_ids=[1, 10**30]), "allowed_token_ids has 1000000"),
+        ([1], greedy(1, logit_bias={1: 1, VOCAB_SIZE: 1}), f"logit_bias has {VOCAB_SIZE}"),
+        ([1], greedy(1, stop="x"), "stop is text and the model has no tokenizer"),
+        ([1], greedy(1, bad_words=["x"]), "bad_words is text and the model has no tokenizer"),
+        ([1], greedy(5, min_tokens=1, stop_token_ids=[3], allowed_token_ids=[3]), "every token of the vocabulary"),
         ([1], greedy(5, min_tokens=1, stop_token_ids=range(VOCAB_SIZE)), "every token of the vocabulary is forbidden"),
     ],
 )
@@ -321,6 +352,29 @@ def test_text_that_cannot_be_made_ends_its_request_only() -> None:
 def test_end_tokens_beyond_the_vocabulary_are_no_fault() -> None:
     engine = fake_engine(eos_token_ids=[VOCAB_SIZE + 5])
     assert run_alone(engine, [3], greedy(4, min_tokens=2)).outputs[0].token_ids == expected_tokens([3], 4)
+
+
+def test_nothing_of_requests_that_ended_is_kept() -> None:
+    """However they ended, and whatever they asked for."""
+    engine, kept = fake_engine(num_kv_pages=24), []
+    for i in range(60):
+        params = greedy(1 + i % 7, n=1 + i % 3, stop_token_ids=range(i), logprobs=1 if i % 2 else None)
+        engine.add_request(str(i), [i] * (1 + i % 9), params, stream=i % 4 == 0)
+        tracked = engine._tracked[str(i)]
+        kept += [weakref.ref(tracked), *(weakref.ref(answer.request) for answer in tracked.answers)]
+        del tracked
+        engine.step()
+        if i % 5 == 0:
+            engine.abort(str(i))
+        with contextlib.suppress(ValueError):
+            engine.add_request("refused", [VOCAB_SIZE], params)
+    finish(engine)
+    run_alone(engine, [1], greedy(2))  # takes the place of the last step
+    engine._runner.batches.clear()  # which remembers what it was given
+    gc.collect()
+    assert [reference() for reference in kept if reference() is not None] == []
+    for holder in (engine._tracked, engine._owners, engine._attended, engine._changed, engine._outputs):
+        assert not holder
 
 
 def test_the_caller_may_change_its_prompt_after_the_call() -> None:

@@ -146,7 +146,7 @@ def test_a_constrained_a_seeded_a_penalised_and_a_greedy_request_in_one_batch(ru
     assert len({tuple(answer[0][0]) for answer in expected.values()}) == 4, "no two of them are the same"
 
 
-@pytest.mark.parametrize(("seed", "num_requests"), [(0, 10), pytest.param(1, 150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("seed", "num_requests"), [(0, 10), pytest.param(1, 50, marks=pytest.mark.slow)])
 def test_requests_of_any_parameters_get_what_each_gets_alone(
     runner: SharedRunner, seed: int, num_requests: int
 ) -> None:
