@@ -85,15 +85,13 @@ def resolve_windows(window: int | None, stride: int | None, max_model_len: int) 
 
 
 def windows(num_tokens: int, window: int, stride: int) -> Iterator[Window]:
-    """The windows of a text, up to the first that holds its end, but for those that have nothing to score."""
+    """The windows of a text, but for those that have nothing to score; the first that holds its end is the last."""
     num_held = 0
     for begin in range(0, num_tokens, stride):
         end = min(begin + window, num_tokens)
         first_scored = max(num_held, begin + 1)  # nothing foretells the first token of a window
         if first_scored < end:
             yield Window(begin, first_scored, end)
-        if end == num_tokens:
-            return
         num_held = end
 
 

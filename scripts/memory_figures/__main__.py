@@ -2,7 +2,7 @@
 
     python -m scripts.memory_figures [--data DIR]
 
-The perplexity over an INT8 cache is measured by ``scripts/kv_perplexity.py``, for that takes a model and minutes.
+The perplexity over an INT8 cache is measured by ``jaxinfer perplexity``, for that takes a model and minutes.
 """
 
 import argparse

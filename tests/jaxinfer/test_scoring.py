@@ -3,6 +3,7 @@
 import math
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,20 @@ def test_a_window_that_was_aborted_is_an_error_of_its_text() -> None:
     aborted, whole = score_texts([ids([*range(8)]), ids([1, 2, 3])], run, None, window=4, stride=4)
     assert aborted.error == "the window from token 4 on was aborted"
     assert whole.log_likelihood == -5
+
+
+def test_no_more_is_read_of_a_text_that_failed_and_the_next_is_scored() -> None:
+    read: list[int] = []
+
+    def run(prompts: Sequence[Prompt], params: SamplingParams) -> Iterator[tuple[int, RequestOutput]]:
+        for index, output in fake_run(prompts, params):
+            read.append(output.prompt_token_ids[0])
+            error = "it cannot be" if read[-1] == 7 else None
+            yield index, replace(output, error=error)
+
+    bad, good = score_texts([ids([7] * 200_000), ids([1, 2, 3])], run, None, window=1000, stride=1000)
+    assert (bad.error, good.log_likelihood) == ("it cannot be", -5)
+    assert len(read) < 70
 
 
 def test_what_the_engine_tells_of_a_long_text_is_not_kept() -> None:
