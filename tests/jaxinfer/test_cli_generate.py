@@ -30,7 +30,8 @@ def json_run(stories, tmp_path_factory):
     """One run over good and bad prompts, looked at by several tests."""
     file = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     file.write_text("\n".join(LINES) + "\n")
-    return SimpleNamespace(file=file, result=jaxinfer(*stories, "--prompts-file", file, "--max-tokens", 20, "--json"))
+    options = ["--max-tokens", 20, "--logprobs", 1, "--prompt-logprobs", 0, "--json"]
+    return SimpleNamespace(file=file, result=jaxinfer(*stories, "--prompts-file", file, *options))
 
 
 def test_json_gives_one_object_for_each_line_in_their_order(json_run):
@@ -63,6 +64,19 @@ def test_an_answer_counts_its_tokens(json_run):
     prompt_tokens = found["usage"].pop("prompt_tokens")
     assert prompt_tokens > 1
     assert found["usage"] == {"completion_tokens": 20, "cached_tokens": 0}
+
+
+def test_log_probabilities_are_those_of_the_answer_and_of_the_prompt(json_run):
+    found = json.loads(json_run.result.stdout.splitlines()[0])
+    [sequence] = found["outputs"]
+    told = sequence["logprobs"]
+    assert [of_token["id"] for of_token in told] == found["token_ids"] == sequence["token_ids"]
+    assert {(of_token["rank"], len(of_token["top"])) for of_token in told} == {(1, 1)}, "a greedy answer"
+    assert isclose(sum(of_token["logprob"] for of_token in told), sequence["cumulative_logprob"], rel_tol=1e-6)
+    first, *others = found["prompt_logprobs"]
+    assert first is None
+    assert len(others) == found["usage"]["prompt_tokens"] - 1
+    assert "".join(of_token["token"] for of_token in others) == f" {LINES[0]}"
 
 
 POOL_LINE = r"KV cache, float32, 0\.\d\d GiB: 16 pages of 16 tokens hold 256 tokens\n"
