@@ -125,7 +125,7 @@ ALLOWED = {
     ],
     "jaxinfer.structured_outputs": [],
     "jaxinfer.structured_outputs.lark_source": ["jaxinfer.structured_outputs.params", "jaxinfer.tokenizers.*"],
-    "jaxinfer.structured_outputs.compilation": ["jaxinfer.tokenizers.*"],
+    "jaxinfer.structured_outputs.compilation": [],
     "jaxinfer.structured_outputs.vocabulary": ["jaxinfer.token_masks", "jaxinfer.tokenizers.*"],
     "jaxinfer.structured_outputs.grammar": [
         "jaxinfer.structured_outputs.compilation",

@@ -12,8 +12,6 @@ import threading
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from jaxinfer.tokenizers.library_errors import library_errors
-
 _STACK_BYTES = 2**28
 """Of the address space: memory is taken as far as it is used. Seen: at most 8 KiB for each 30 characters."""
 _SECONDS = 10.0
@@ -61,10 +59,11 @@ class _Compilation(threading.Thread):
 
     def run(self) -> None:
         try:
-            with library_errors("llguidance failed"):
-                self.matcher = self._compile()
+            self.matcher = self._compile()
         except ValueError as error:
             self.error = str(error)
+        except BaseException as error:  # such as a panic of the library, which is no Exception
+            self.error = f"llguidance failed: {_reason(str(error))}"
 
     def _compile(self) -> LLMatcher:
         # As JSON, since a grammar that begins with a brace would be taken for it.
