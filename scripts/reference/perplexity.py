@@ -78,7 +78,8 @@ def score(model: PreTrainedModel, token_ids: list[int], num_seen: int) -> np.nda
     labels = ids.clone()
     labels[:, :num_seen] = _NOT_SCORED
     output = model(ids, labels=labels, use_cache=False)
-    log_probs = output.logits[0].log_softmax(dim=1)[:-1].gather(1, ids[0, 1:, None])[:, 0]
+    # In float32 the sum over the vocabulary moves each of them by some 1e-5 to the same side, and so the loss too.
+    log_probs = output.logits[0].double().log_softmax(dim=1)[:-1].gather(1, ids[0, 1:, None])[:, 0]
     scores = np.concatenate([[np.nan], log_probs.numpy()])[num_seen:]
     if not np.isnan(scores).all():
         require(abs(np.nanmean(scores) + output.loss.item()) < 1e-4, "the mean of the scores is the model's loss")
