@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 import sentencepiece
@@ -85,13 +86,21 @@ class SentencePieceTokenizer(ChatByTemplate):
             return b""
         if self._processor.is_byte(token_id):
             return bytes([int(self._processor.id_to_piece(token_id)[1:-1], 16)])
-        return self.decode([token_id, token_id])[len(self.decode([token_id])) :].encode()
+        word_id, word = self._word
+        return self.decode([word_id, token_id])[len(word) :].encode()
 
     def text_stream(self, context: Sequence[int] = ()) -> TextStream:
         processor = self._processor
         return WindowStream(
             self._known, self.decode, self._num_unsettled, processor.is_control, processor.is_byte, context
         )
+
+    @cached_property
+    def _word(self) -> tuple[int, str]:
+        """A token with which text has begun, and its text: before it the library may drop all spaces."""
+        ids = (token_id for token_id in range(self.vocab_size) if not self._processor.is_byte(token_id))
+        word_id = next((token_id for token_id in ids if self.decode([token_id]).strip()), self._processor.unk_id())
+        return word_id, self.decode([word_id])
 
     def _known(self, token_ids: Sequence[int]) -> list[int]:
         """The ids that have a token."""

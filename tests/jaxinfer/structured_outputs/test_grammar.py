@@ -231,16 +231,6 @@ def test_masks_are_fresh(tokenizer):
 
 def test_a_text_may_be_spelled_in_any_tokens(smollm2):
     texts = {b'{"name": "x"}', b'{"name":"x"}'}
-    schema = {
-        "type": "object",
-        "properties": {"name": {"const": "x"}},
-        "required": ["name"],
-        "additionalProperties": False,
-    }
-    check_walks(
-        smollm2,
-        lambda t: any(x.startswith(t) for x in texts),
-        lambda t: t in texts,
-        1,
-        json={"type": "object"} | schema,
-    )
+    properties = {"name": {"const": "x"}}
+    schema = {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
+    check_walks(smollm2, lambda t: any(x.startswith(t) for x in texts), lambda t: t in texts, 1, json=schema)
