@@ -111,15 +111,15 @@ class Answer:
 
     def completion(self, index: int) -> CompletionOutput:
         """Its state as a caller sees it; the text since the last call is the delta."""
-        params, detokenizer = self.request.params, self.detokenizer
+        params, detokenizer, reason = self.request.params, self.detokenizer, self.finish_reason
         delta = "".join(self._unreported)
         self._unreported.clear()
         return CompletionOutput(
             index=index,
             text=detokenizer.text if detokenizer is not None else "",
             token_ids=list(self.request.output_token_ids),
-            finish_reason=self.finish_reason,
-            stop_reason=self._stop_reason,
+            finish_reason=reason,
+            stop_reason=self._stop_reason if reason == "stop" else None,
             delta=delta,
             tool_calls=tuple(detokenizer.tool_calls) if detokenizer is not None else (),
             logprobs=None if params.logprobs is None else list(self.logprobs),
@@ -133,8 +133,7 @@ class Answer:
 
     @property
     def _stop_reason(self) -> int | str | None:
-        if self.finish_reason != "stop":
-            return None
+        """The stop string or the stop token that ended it, where its finish reason is ``stop``."""
         if self.detokenizer is not None and self.detokenizer.ended is not None:
             return self.detokenizer.ended.stop_string
         token_ids, asked = self.request.output_token_ids, self.request.params.stop_token_ids

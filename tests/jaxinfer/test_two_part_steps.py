@@ -318,10 +318,10 @@ def test_a_step_that_fails_ends_its_requests_and_no_others(place: str, monkeypat
     """Where the step before is read, the one that waits for its draw has failed with it."""
     engine, _ = engine_with_forms(max_num_seqs=2)
     engine.add_request("held", [1, 2], held(6))
-    engine.add_request("free", [3], greedy(6))
+    engine.step()
+    engine.step()
+    engine.add_request("joins", [3], greedy(6))
     engine.add_request("waits", [4], held(6))
-    engine.step()
-    engine.step()
     with monkeypatch.context() as patch:
         if place == "read":
             patch.setattr(FakeStep, "read", lambda step: 1 / 0)
@@ -332,7 +332,7 @@ def test_a_step_that_fails_ends_its_requests_and_no_others(place: str, monkeypat
     assert engine._to_sample is None
     outputs = finish(engine)
     assert outputs["held"].outputs[0].finish_reason == "abort"
-    assert outputs["free"].outputs[0].finish_reason == "abort"
+    assert (outputs["joins"].outputs[0].finish_reason, outputs["joins"].outputs[0].token_ids) == ("abort", [])
     # What was read before the failure stays: of the forward pass that fails in the third step, one token.
     assert len(outputs["held"].outputs[0].token_ids) == (2 if place == "sample" else 1)
     assert outputs["held"].error is None
