@@ -29,7 +29,7 @@ class RankedLogprobs:
     Attributes:
         logprob: of each token.
         rank: of each token, 1 for the most likely.
-        top_ids: for each distribution the most likely tokens, in that order; none where nobody asked for them.
+        top_ids: for each distribution the most likely tokens, in that order.
         top_logprobs: theirs.
     """
 

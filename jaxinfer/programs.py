@@ -81,10 +81,10 @@ class Programs:
         self.adjust: dict[int, jax.stages.Compiled] = {}
         self.set_slot: jax.stages.Compiled | None = None
         self.tile = min(_MAX_TILE, config.max_chunk_tokens)
-        self.num_top = min(MAX_LOGPROBS, self._vocab_size)
-        self.rank: dict[tuple[bool, int], jax.stages.Compiled] = {}
+        self._num_top = min(MAX_LOGPROBS, self._vocab_size)
+        self.rank: dict[int, jax.stages.Compiled] = {}
         self.pick: dict[tuple[int, int], jax.stages.Compiled] = {}
-        self.score: dict[bool, jax.stages.Compiled] = {}
+        self.score: jax.stages.Compiled | None = None
 
     def shape_for(self, num_rows: int, num_chunk_tokens: int) -> tuple[int, int]:
         """The smallest (B, C) that holds a batch.
@@ -118,10 +118,8 @@ class Programs:
             yield partial(self._compile_adjust, b)
             for draw in Draw:
                 yield partial(self._compile_sample, draw, b)
-            for with_top in (False, True):
-                yield partial(self._compile_rank, with_top, b)
-        for with_top in (False, True):
-            yield partial(self._compile_score, with_top)
+            yield partial(self._compile_rank, b)
+        yield self._compile_score
         yield self._compile_set_slot
 
     def forward_call(self, b: int, c: int) -> tuple[Any, tuple[Any, ...]]:
@@ -204,14 +202,18 @@ class Programs:
         setting, arguments = self.set_slot_call()
         self.set_slot = setting.lower(*arguments).compile()
 
-    def rank_call(self, with_top: bool, b: int) -> tuple[Any, tuple[Any, ...]]:
-        """The program of the log-probabilities of B rows before it is compiled, as ``forward_call``."""
-        rank = partial(ranking.rank, num_top=self.num_top if with_top else 0)
+    def rank_call(self, b: int) -> tuple[Any, tuple[Any, ...]]:
+        """The program of the log-probabilities of B rows before it is compiled, as ``forward_call``.
+
+        The most likely tokens are always among them: a variant without them would take longer to compile, at each
+        start, than it saves.
+        """
+        rank = partial(ranking.rank, num_top=self._num_top)
         return jax.jit(rank), (self._logits_shape(b), jax.ShapeDtypeStruct((b,), jnp.int32))
 
-    def _compile_rank(self, with_top: bool, b: int) -> None:
-        rank, arguments = self.rank_call(with_top, b)
-        self.rank[with_top, b] = rank.lower(*arguments).compile()
+    def _compile_rank(self, b: int) -> None:
+        rank, arguments = self.rank_call(b)
+        self.rank[b] = rank.lower(*arguments).compile()
 
     def _compile_pick(self, b: int, c: int) -> None:
         """Of the hidden states of a step those of the prompt tokens that are scored, a tile of them."""
@@ -219,7 +221,7 @@ class Programs:
         places = jax.ShapeDtypeStruct((self.tile,), jnp.int32)
         self.pick[b, c] = jax.jit(lambda hidden, places: hidden[places]).lower(hidden, places).compile()
 
-    def score_call(self, with_top: bool) -> tuple[Any, tuple[Any, ...]]:
+    def score_call(self) -> tuple[Any, tuple[Any, ...]]:
         """The program of the log-probabilities of a tile of prompt tokens before it is compiled, as ``forward_call``.
 
         From their hidden states and the tokens that follow them: a prompt's logits are not computed in its step, and
@@ -230,14 +232,14 @@ class Programs:
             weights: tuple[Array, ...], hidden: Float[Array, "tile E"], token_ids: Int32[Array, "tile"]
         ) -> Int32[Array, "tile words"]:
             logits = self._model(weights).logits(hidden)
-            return ranking.rank(logits, token_ids, num_top=self.num_top if with_top else 0)
+            return ranking.rank(logits, token_ids, num_top=self._num_top)
 
         hidden = jax.ShapeDtypeStruct((self.tile, self._hidden_size), self._dtype)
         return jax.jit(score), (self.weights, hidden, jax.ShapeDtypeStruct((self.tile,), jnp.int32))
 
-    def _compile_score(self, with_top: bool) -> None:
-        score, arguments = self.score_call(with_top)
-        self.score[with_top] = score.lower(*arguments).compile()
+    def _compile_score(self) -> None:
+        score, arguments = self.score_call()
+        self.score = score.lower(*arguments).compile()
 
     @property
     def _slot_state_shape(self) -> slot_state.SlotState:

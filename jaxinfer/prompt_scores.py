@@ -25,27 +25,23 @@ class TokensToScore:
         places: for each where the hidden state of the token before it lies among the B + C of the step.
         token_ids: their ids.
         spans: for each row that wants any which of these are its own, in their order in the prompt.
-        with_top: whether the most likely tokens are wanted too.
     """
 
     places: Int32[np.ndarray, "N"]
     token_ids: Int32[np.ndarray, "N"]
     spans: Mapping[int, slice]
-    with_top: bool
 
     @classmethod
     def of(cls, batch: Batch, layout: StepLayout) -> "TokensToScore":
         """Those of a batch. What a resumed request reads once more of its output is no prompt, and is not scored."""
-        places, token_ids, spans, with_top, end = [], [], {}, False, 0
+        places, token_ids, spans, end = [], [], {}, 0
         for i, row, begin in layout.pieces(batch):
-            num_top = row.request.params.prompt_logprobs
-            if num_top is not None:
+            if row.request.params.prompt_logprobs is not None:
                 wanted = row.request.prompt_token_ids[row.start + 1 : row.start + row.num_tokens + 1]
                 places.append(layout.num_rows + begin + np.arange(len(wanted), dtype=np.int32))
                 token_ids += wanted
                 spans[i], end = slice(end, end + len(wanted)), end + len(wanted)
-                with_top |= num_top > 0
-        return cls(np.concatenate([np.zeros(0, np.int32), *places]), np.array(token_ids, np.int32), spans, with_top)
+        return cls(np.concatenate([np.zeros(0, np.int32), *places]), np.array(token_ids, np.int32), spans)
 
     def tiles(self, size: int) -> Iterator[tuple[Int32[np.ndarray, "size"], Int32[np.ndarray, "size"]]]:
         """Places and ids of so many tokens at a time, the last tile filled up with zeros; fresh and read-only."""

@@ -34,11 +34,8 @@ def rank(logits: Float[Array, "B V"], token_ids: Int32[Array, "B"], *, num_top: 
         return _bits((logits - largest) - log_total)  # the sum of both would round off what is small beside the largest
 
     ranks = 1 + (logits > own).sum(axis=1, keepdims=True, dtype=jnp.int32)
-    words = [logprobs(own), ranks]
-    if num_top:
-        top, top_ids = _largest(logits, num_top)
-        words += [top_ids, logprobs(top)]
-    return jnp.concatenate(words, axis=1)
+    top, top_ids = _largest(logits, num_top)
+    return jnp.concatenate([logprobs(own), ranks, top_ids, logprobs(top)], axis=1)
 
 
 def read_ranked(words: Int32[np.ndarray, "B words"]) -> RankedLogprobs:

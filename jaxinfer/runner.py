@@ -139,10 +139,9 @@ class ModelRunner:
         for draw in Draw:
             tokens = self._sample(draw, logits, packed)
         nowhere = np.zeros(programs.tile, np.int32)
-        for with_top in (False, True):
-            programs.rank[with_top, b](raw, tokens)
-            if hidden is not None:
-                programs.score[with_top](programs.weights, programs.pick[b, c](hidden, nowhere), nowhere)
+        programs.rank[b](raw, tokens)
+        if hidden is not None:
+            self._score_tile((b, c), hidden, nowhere, nowhere)
 
     def forward(self, batch: Batch) -> ForwardStep:
         """Start a step, all but its draw; returns at once. Steps run in the order in which they are launched.
@@ -215,10 +214,9 @@ class ModelRunner:
 
     def _rank(self, step: ForwardStep, tokens: Int32[Array, "B"]) -> Int32[Array, "B words"] | None:
         """Log-probabilities of what was drawn, where a row wants them, by the logits as the model gave them."""
-        params = [row.request.params for row in step.batch.rows if row.samples and row.request.params.wants_logprobs]
-        if not params:
+        if not any(row.samples and row.request.params.wants_logprobs for row in step.batch.rows):
             return None
-        ranked = self.programs.rank[any(p.logprobs for p in params), step.logits.shape[0]](step.logits, tokens)
+        ranked = self.programs.rank[step.logits.shape[0]](step.logits, tokens)
         ranked.copy_to_host_async()
         return ranked
 
@@ -230,10 +228,20 @@ class ModelRunner:
         shape = (step.logits.shape[0], step.hidden.shape[0] - step.logits.shape[0])
         wanted, tiles = TokensToScore.of(step.batch, self.programs.layouts[shape]), []
         for places, token_ids in wanted.tiles(self.programs.tile):
-            hidden = self.programs.pick[shape](step.hidden, jax.device_put(places))
-            tiles.append(self.programs.score[wanted.with_top](self.programs.weights, hidden, jax.device_put(token_ids)))
+            tiles.append(self._score_tile(shape, step.hidden, places, token_ids))
             tiles[-1].copy_to_host_async()
         return PromptScores(tiles, wanted.spans)
+
+    def _score_tile(
+        self,
+        shape: tuple[int, int],
+        hidden: Float[Array, "T E"],
+        places: Int32[np.ndarray, "tile"],
+        token_ids: Int32[np.ndarray, "tile"],
+    ) -> Int32[Array, "tile words"]:
+        assert self.programs.score is not None, "the programs are compiled"
+        picked = self.programs.pick[shape](hidden, jax.device_put(places))
+        return self.programs.score(self.programs.weights, picked, jax.device_put(token_ids))
 
 
 def _draw_for(batch: Batch) -> Draw:

@@ -33,7 +33,7 @@ def check(logits: np.ndarray, token_ids: np.ndarray, num_top: int) -> None:
     np.testing.assert_allclose(told.top_logprobs, expected[rows[:, None], order], rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize("num_top", [0, 20])
+@pytest.mark.parametrize("num_top", [1, 20])
 @pytest.mark.parametrize("vocab_size", [20, 63, 64, 65, 1000, 49152])
 def test_random_rows_are_told_what_the_definitions_give(vocab_size, num_top):
     rng = np.random.default_rng(vocab_size)
@@ -41,9 +41,12 @@ def test_random_rows_are_told_what_the_definitions_give(vocab_size, num_top):
     check(logits, rng.integers(0, vocab_size, 8), num_top)
 
 
-@pytest.mark.parametrize("levels", [1, 2, 5, 40])
+@pytest.mark.parametrize("levels", [1, 2, 40, 1000])
 def test_equal_logits_come_in_the_order_of_their_ids_and_share_a_rank(levels):
-    """With few levels the largest logit is in more blocks, and more often in each, than there are tokens to tell of."""
+    """With few levels the largest logit is in more blocks, and more often in each, than there are tokens to tell of.
+
+    With many, equals stand in blocks whose largest logits differ.
+    """
     rng = np.random.default_rng(levels)
     logits = rng.integers(0, levels, (16, 5000)).astype(np.float32)
     check(logits, rng.integers(0, 5000, 16), 20)
@@ -78,7 +81,7 @@ def test_large_logits_do_not_overflow(shift):
 
 def test_large_logits_round_nothing_off():
     logits = np.full((1, 100), 2.0**17, np.float32)  # a float32 has no place for what log(100) is beside this
-    assert ranked(logits, np.array([40]), 0).logprob == pytest.approx(np.log([0.01]), abs=1e-6)
+    assert ranked(logits, np.array([40]), 1).logprob == pytest.approx(np.log([0.01]), abs=1e-6)
 
 
 def test_numbers_of_a_row_of_four_tokens_worked_out_by_hand():

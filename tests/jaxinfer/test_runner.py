@@ -98,10 +98,11 @@ def launched(tiny, monkeypatch) -> Counter[str]:
 
         return call
 
-    for kind in ("forward", "sample", "forbid", "adjust", "rank", "pick", "score"):
+    for kind in ("forward", "sample", "forbid", "adjust", "rank", "pick"):
         compiled = getattr(programs, kind)
         monkeypatch.setattr(programs, kind, {key: counting(kind, program) for key, program in compiled.items()})
-    monkeypatch.setattr(programs, "set_slot", counting("set_slot", programs.set_slot))
+    for kind in ("set_slot", "score"):
+        monkeypatch.setattr(programs, kind, counting(kind, getattr(programs, kind)))
     return counts
 
 
