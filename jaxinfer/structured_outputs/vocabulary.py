@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from llguidance import LLTokenizer
+from llguidance import LLTokenizer, TokenizerWrapper
 
 from jaxinfer.token_masks import TokenBits, pack_token_bits
 from jaxinfer.tokenizers.protocol import Tokenizer
@@ -25,7 +25,7 @@ class GrammarVocabulary:
     def __init__(self, tokenizer: Tokenizer, size: int, eos_token_ids: Sequence[int]) -> None:
         self.size, self.eos_token_ids = size, frozenset(eos_token_ids)
         data = [b"" if token_id in self.eos_token_ids else tokenizer.token_bytes(token_id) for token_id in range(size)]
-        self.tokens = LLTokenizer(_TokenBytes(data))
+        self.tokens = LLTokenizer(TokenizerWrapper(_TokenBytes(data)))
         self.text: TokenBits = pack_token_bits(frozenset(i for i, token in enumerate(data) if token), size)
         self.ends: TokenBits = pack_token_bits(self.eos_token_ids, size)
 
@@ -35,9 +35,8 @@ class GrammarVocabulary:
 
 
 class _TokenBytes:
-    """The attributes by which the library knows such a list."""
+    """The attributes that the library reads."""
 
-    is_tokenizer_wrapper = True
     eos_token_id = None  # it adds one at the end
     bos_token_id = None
     special_token_ids = ()
