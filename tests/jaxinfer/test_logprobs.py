@@ -73,6 +73,8 @@ def test_of_every_token_of_the_prompt_but_the_first(num_prompt: int) -> None:
         assert output.outputs[0].token_ids == expected_tokens(PROMPT[:num_prompt], max_tokens)
     output = run_alone(engine, PROMPT[:num_prompt], greedy(2, prompt_logprobs=1, n=3))
     assert output.prompt_logprobs == [None, *(told(token, 1) for token in PROMPT[1:num_prompt])]
+    # One of the three computes it for all.
+    assert engine.scheduler.counters.num_cached_tokens == 2 * 4 * ((num_prompt - 1) // 4)
 
 
 def test_preempted_requests_are_told_of_each_token_once() -> None:
