@@ -29,7 +29,6 @@ def slot_bytes(max_num_seqs: int, vocab_size: int) -> int:
     return (max_num_seqs + 1) * vocab_size * (4 + 4)
 
 
-
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch):
     """Pretends that jax found a GPU with so many bytes, some of them in use."""
