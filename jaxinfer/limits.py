@@ -124,9 +124,11 @@ def _longest_that_fits(
 
     longest = bisect_right(range(1, asked.max_model_len + 1), room, key=bytes_of_one)
     if longest == 0:
+        num_slots, state_bytes = asked.max_num_seqs + 1, slot_state.num_bytes(asked.max_num_seqs, model.vocab_size)
         raise ValueError(
-            f"there is room for {max(room, 0)} bytes of KV cache beside the weights, which take {weight_bytes}; a page "
-            f"and the dummy page take {bytes_of_one(1)}"
+            f"there is room for {max(room, 0)} bytes of KV cache beside the weights, which take {weight_bytes}, and "
+            f"the state for bias and penalties, which takes {state_bytes} ({state_bytes // num_slots} for each of "
+            f"max_num_seqs {asked.max_num_seqs}, and for padding); a page and the dummy page take {bytes_of_one(1)}"
         )
     return longest
 

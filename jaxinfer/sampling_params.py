@@ -6,9 +6,18 @@ tell, such as whether a token id is in its vocabulary, is checked when the reque
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
-from jaxinfer.value_checks import check_bool, check_int, check_number, checked_items, shown
+from jaxinfer.value_checks import (
+    all_of_kind,
+    check_bool,
+    check_int,
+    check_ints,
+    check_number,
+    checked_items,
+    shown,
+)
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing float32 logits by less overflows."""
@@ -18,9 +27,14 @@ MAX_LOGPROBS = 20
 
 _MAX_SEED = 2**64 - 1
 _MAX_FLOAT32 = (2 - 2**-23) * 2**127
-_MAX_SEQUENCES = 10_000
-"""Far above what is drawn for one prompt; a slip of the keyboard must not fill the memory."""
+_MAX_SEQUENCES = 1024
+"""More than are drawn for one prompt. The engine does something for each at once: it makes all of them before the next
+step, and in a stream it looks through all for what is new."""
 _MAX_BIAS = 100.0
+_MAX_TEXTS = 1000
+_MAX_CHARACTERS = 16_384
+"""Of a request's stop strings, and of its bad words: to make them ready holds up all requests, and so many for about as
+long as a step (docs/sampling.md)."""
 _FLOATS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 _INTS = ("n", "best_of", "top_k", "seed", "logprobs", "prompt_logprobs", "max_tokens", "min_tokens")
 
@@ -31,7 +45,7 @@ class SamplingParams:
 
     The order in which they take effect: allowed tokens, bad words, the form of structured outputs and ``min_tokens``
     forbid tokens; ``logit_bias`` is added; repetition, frequency and presence penalties; temperature; top-k, top-p and
-    min-p; one draw.
+    min-p; one draw. What differs from vLLM is listed at the end of docs/sampling.md.
 
     Attributes:
         n: sequences to generate for the prompt. Sequence 0 is what ``n = 1`` gives.
@@ -56,11 +70,13 @@ class SamplingParams:
         min_tokens: neither EOS nor a stop token can be drawn before this many tokens, and a stop string is looked for
             only in what comes after them.
         ignore_eos: the model's EOS tokens do not end the request.
-        stop: a text, or several, that end the request once one is in its text. The text ends before it.
-        include_stop_str_in_output: the text ends behind the stop string.
+        stop: a text, or several, that end the request once one is in its text. The text ends before it. At most 1,000,
+            of 16,384 characters in all.
+        include_stop_str_in_output: the text ends behind the stop string. It says nothing of stop tokens.
         stop_token_ids: further tokens that end the request. The one that did is in ``token_ids`` but not in the text.
-        bad_words: texts whose tokens are never drawn one after another, as they are tokenized at the beginning of a
-            text and after a space (as vLLM defines it; other ways to spell the same text remain).
+        bad_words: a text, or several, whose tokens are never drawn one after another, as they are tokenized at the
+            beginning of a text and after a space (as vLLM defines it; other ways to spell the same text remain). The
+            limits are those of ``stop``.
         allowed_token_ids: no other tokens are drawn, EOS included; None: all are allowed.
         structured_outputs: the form that the text is held to.
 
@@ -87,7 +103,7 @@ class SamplingParams:
     stop: str | Sequence[str] | None = ()
     include_stop_str_in_output: bool = False
     stop_token_ids: Iterable[int] | None = ()
-    bad_words: Sequence[str] | None = ()
+    bad_words: str | Sequence[str] | None = ()
     allowed_token_ids: Iterable[int] | None = None
     structured_outputs: StructuredOutputsParams | None = None
 
@@ -101,7 +117,7 @@ class SamplingParams:
         for name in _INTS:
             value = getattr(self, name)
             self._set(name, None if value is None else int(value))
-        self._set("stop", _texts("stop", (self.stop,) if isinstance(self.stop, str) else self.stop))
+        self._set("stop", _texts("stop", self.stop))
         self._set("bad_words", _texts("bad_words", self.bad_words))
         self._set("stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
         if self.allowed_token_ids is not None:
@@ -154,7 +170,8 @@ class SamplingParams:
         if self.max_tokens is not None:
             check_int("max_tokens", self.max_tokens, "a whole number >= 0, or None", 0)
             if self.min_tokens > self.max_tokens:
-                raise ValueError(f"min_tokens is {self.min_tokens}, above max_tokens, which is {self.max_tokens}")
+                given = shown(self.min_tokens)
+                raise ValueError(f"min_tokens is {given}, above max_tokens, which is {shown(self.max_tokens)}")
 
     def _check_sequences(self) -> None:
         check_int("n", self.n, f"a whole number in [1, {_MAX_SEQUENCES}]", 1, _MAX_SEQUENCES)
@@ -169,11 +186,18 @@ class SamplingParams:
         object.__setattr__(self, name, value)
 
 
-def _texts(name: str, values: Sequence[str] | None) -> tuple[str, ...]:
-    texts = checked_items(name, () if values is None else values, "a text or a list of texts")
+def _texts(name: str, values: str | Sequence[str] | None) -> tuple[str, ...]:
+    given = (values,) if isinstance(values, str) else () if values is None else values
+    texts = checked_items(name, given, "a text or a list of texts")
+    if len(texts) > _MAX_TEXTS:
+        raise ValueError(f"{name} has {len(texts)} texts; it must have at most {_MAX_TEXTS}")
     for text in texts:
         if not isinstance(text, str) or not text:
             raise ValueError(f"{name} has {shown(text)}; it must be a text, and not an empty one")
+    num_characters = sum(map(len, texts))
+    if num_characters > _MAX_CHARACTERS:
+        raise ValueError(f"{name} has {num_characters} characters in all; it must have at most {_MAX_CHARACTERS}")
+    for text in texts:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ValueError(f"{name} has {shown(text)}; half of a surrogate pair is in no text")
     return texts
@@ -181,16 +205,17 @@ def _texts(name: str, values: Sequence[str] | None) -> tuple[str, ...]:
 
 def _token_ids(name: str, values: Iterable[int] | None) -> tuple[int, ...]:
     token_ids = checked_items(name, () if values is None else values, "a list of token ids")
-    for token_id in token_ids:
-        check_int(f"{name}[...]", token_id, "a token id >= 0", 0)
+    check_ints(f"{name}[...]", token_ids, "a token id >= 0", 0)
     return tuple(map(int, token_ids))
 
 
 def _checked_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
     if not isinstance(logit_bias, Mapping):
         raise ValueError(f"logit_bias is {shown(logit_bias)}; it must be a dict from token ids to numbers")
+    check_ints("a key of logit_bias", logit_bias.keys(), "a token id >= 0", 0)
+    are_numbers = all_of_kind(logit_bias.values(), Real)
     for token_id, bias in logit_bias.items():
-        check_int("a key of logit_bias", token_id, "a token id >= 0", 0)
-        allowed = f"a number in [-{_MAX_BIAS:g}, {_MAX_BIAS:g}]"
-        check_number(f"logit_bias[{shown(token_id)}]", bias, allowed, lambda x: -_MAX_BIAS <= x <= _MAX_BIAS)
+        if not are_numbers or not -_MAX_BIAS <= bias <= _MAX_BIAS:
+            allowed = f"a number in [-{_MAX_BIAS:g}, {_MAX_BIAS:g}]"
+            check_number(f"logit_bias[{shown(token_id)}]", bias, allowed, lambda x: -_MAX_BIAS <= x <= _MAX_BIAS)
     return {int(token_id): float(bias) for token_id, bias in logit_bias.items()}

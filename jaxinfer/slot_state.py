@@ -39,16 +39,26 @@ def num_bytes(max_num_seqs: int, vocab_size: int) -> int:
 
 
 def allocate(max_num_seqs: int, vocab_size: int) -> SlotState:
-    """The state of an engine in which no request has any."""
+    """The state of an engine in which no request has any.
+
+    Raises:
+        ValueError: the device has no room for it.
+    """
     shape = (max_num_seqs + 1, vocab_size)
-    return SlotState(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.int32))
+    try:
+        return SlotState(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.int32))
+    except jax.errors.JaxRuntimeError as error:
+        raise ValueError(
+            f"max_num_seqs is {max_num_seqs}: the device has no room for {num_bytes(max_num_seqs, vocab_size)} bytes "
+            "of state for bias and penalties"
+        ) from error
 
 
 def slot_rows(request: Request, vocab_size: int) -> tuple[Float32[np.ndarray, "V"], Int32[np.ndarray, "V"]]:
     """A request's rows of bias and tally, from its known tokens; fresh and read-only."""
     bias = np.zeros(vocab_size, np.float32)
-    for token_id, value in (request.params.logit_bias or {}).items():
-        bias[token_id] = value
+    asked = request.params.logit_bias or {}
+    bias[np.fromiter(asked.keys(), np.int32, len(asked))] = np.fromiter(asked.values(), np.float32, len(asked))
     tally = 2 * np.bincount(_ids(request.output_token_ids), minlength=vocab_size).astype(np.int32)
     tally[_ids(request.prompt_token_ids)] += 1  # once for each token, however often it is there
     for row in (bias, tally):

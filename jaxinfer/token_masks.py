@@ -63,15 +63,12 @@ class TokenMask:
         self._vocab_size = vocab_size
         self._grammar: Grammar | None = None
         bad_words, stop_token_ids = list(bad_words), list(stop_token_ids)
-        self._continued = [(list(word[:-1]), word[-1]) for word in bad_words if len(word) > 1]
+        self._continued = _by_token_before(bad_words)
         self._min_tokens = min_tokens if stop_token_ids else 0
-        always = pack_token_bits((word[0] for word in bad_words if len(word) == 1), vocab_size)
-        if allowed_token_ids is not None:
-            always = always | ~pack_token_bits(allowed_token_ids, vocab_size)
-        self._always = _read_only(always) if always.any() else None
-        self._early = self._always
-        if self._min_tokens:
-            self._early = _read_only(always | pack_token_bits(stop_token_ids, vocab_size))
+        single = [word[0] for word in bad_words if len(word) == 1]
+        others = None if allowed_token_ids is None else ~pack_token_bits(allowed_token_ids, vocab_size)
+        self._always = self._combined(others, tokens=single)
+        self._early = self._combined(self._always, tokens=stop_token_ids) if self._min_tokens else self._always
         self._check_some_left(self._early)
 
     def held_to(self, grammar: Grammar) -> "TokenMask":
@@ -116,23 +113,24 @@ class TokenMask:
         early = self._early if sample_index < self._min_tokens else self._always
         if not self.is_late:
             return early
-        ended = [last for prefix, last in self._continued if _ends_with(output_token_ids, prefix)]
+        continued = self._continued.get(output_token_ids[-1], ()) if output_token_ids else ()
+        ended = [last for prefix, last in continued if _ends_with(output_token_ids, prefix)]
         by_form = None if self._grammar is None else ~self._grammar.allowed()
-        forbidden = self._combined(by_form, early, ended=ended)
+        forbidden = self._combined(by_form, early, tokens=ended)
         if early is not self._always and by_form is not None and self._leaves_none(forbidden):
-            forbidden = self._combined(by_form, self._always, ended=ended)
+            forbidden = self._combined(by_form, self._always, tokens=ended)
         self._check_some_left(forbidden)
         return forbidden
 
-    def _combined(self, *parts: TokenBits | None, ended: Sequence[int]) -> TokenBits | None:
-        """What some masks and some more tokens forbid together."""
+    def _combined(self, *parts: TokenBits | None, tokens: Sequence[int]) -> TokenBits | None:
+        """What some masks and some more tokens forbid together, read-only; None: nothing."""
         given = [part for part in parts if part is not None]
-        if not ended and len(given) < 2:
-            return given[0] if given else None
+        if not tokens and len(given) < 2:
+            return _read_only(given[0]) if given else None
         words = np.zeros(num_words(self._vocab_size), np.uint32)
         for part in given:
             words |= part
-        for token_id in ended:
+        for token_id in tokens:
             words[token_id // _WORD_BITS] |= np.uint32(1 << (token_id % _WORD_BITS))
         return _read_only(words)
 
@@ -163,9 +161,21 @@ def _all_tokens(vocab_size: int) -> TokenBits:
 
 
 def _read_only(words: TokenBits) -> TokenBits:
-    """The same words, which nobody may change: the device may read them while a step runs."""
+    """The same words, which nobody may change: the sequences of a request share them, and all their steps."""
     words.flags.writeable = False
     return words
+
+
+def _by_token_before(bad_words: Iterable[Sequence[int]]) -> dict[int, list[tuple[list[int], int]]]:
+    """The words of several tokens, as what comes before the last one, and that; by the token that it has to follow.
+
+    So a step looks at the words that may end in it and not at all of them.
+    """
+    continued: dict[int, list[tuple[list[int], int]]] = {}
+    for word in bad_words:
+        if len(word) > 1:
+            continued.setdefault(word[-2], []).append((list(word[:-1]), word[-1]))
+    return continued
 
 
 def _ends_with(token_ids: Sequence[int], tail: list[int]) -> bool:

@@ -1,9 +1,12 @@
 """Checks of single values that a caller gives; each error names the value and what is allowed."""
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
+
+_LONGEST_ERROR = 1000
+"""Characters of what an error of a caller's own code says; it may quote a whole text."""
 
 
 def shown(value: object) -> str:
@@ -12,6 +15,15 @@ def shown(value: object) -> str:
         return reprlib.repr(value)
     except Exception:  # a number of more digits than Python writes, or an object that cannot be shown
         return f"a {type(value).__name__} that cannot be written"
+
+
+def shown_error(error: Exception) -> str:
+    """What an error says, cut short; its type where it says nothing."""
+    try:
+        text = str(error)
+    except Exception:  # one of a caller's own code
+        text = ""
+    return (text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}...") or type(error).__name__
 
 
 def check_number(name: str, value: object, allowed: str, ok: Callable[[Any], bool]) -> None:
@@ -26,6 +38,18 @@ def check_int(name: str, value: object, allowed: str, lowest: int, highest: int 
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_whole or value < lowest or (highest is not None and value > highest):  # type: ignore[operator]
         raise ValueError(f"{name} is {shown(value)}; it must be {allowed}")
+
+
+def check_ints(name: str, values: Collection[object], allowed: str, lowest: int) -> None:
+    """Raises ValueError unless each of ``values``, which may be very many, is a whole number from ``lowest``."""
+    if not all_of_kind(values, Integral) or any(value < lowest for value in values):  # type: ignore[operator]
+        for value in values:
+            check_int(name, value, allowed, lowest)
+
+
+def all_of_kind(values: Collection[object], kind: type) -> bool:
+    """Whether each is of a kind of number, which True and False are not; looks at each type once, not at each value."""
+    return all(issubclass(given, kind) and given is not bool for given in set(map(type, values)))
 
 
 def check_bool(name: str, value: object) -> None:

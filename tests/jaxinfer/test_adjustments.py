@@ -169,3 +169,9 @@ def test_draws_follow_the_adjusted_distribution(params):
     counts = np.bincount(sample(moved, make_params(10_000, **values)), minlength=VOCAB_SIZE)
     assert chi_square_excess(counts, distribution(adjusted(logits, request), **values)) < 1
     assert chi_square_excess(counts, distribution(logits, **values)) > 1, "the adjustment would not be noticed"
+
+
+def test_a_state_that_the_device_cannot_hold_is_refused_with_the_numbers():
+    message = f"max_num_seqs is 65536: the device has no room for {65_537 * 10**9 * 8} bytes"
+    with pytest.raises(ValueError, match=message):
+        slot_state.allocate(65_536, 10**9)

@@ -56,12 +56,16 @@ def test_a_gpu_has_room_for_the_weights_and_the_fraction_asked_for(with_gpu, fra
     assert limits.max_model_len == 32768
 
 
-def test_a_gpu_too_small_for_the_weights_is_an_error(with_gpu):
-    with_gpu(12_000_000_000)
-    with pytest.raises(
-        ValueError, match=f"room for 0 bytes .* take {MISTRAL_WEIGHT_BYTES}; .* take {2 * MISTRAL_PAGE_BYTES}"
-    ):
-        resolve_limits(MISTRAL, BFLOAT16, weight_bytes=MISTRAL_WEIGHT_BYTES)
+def test_a_gpu_too_small_is_an_error_that_names_all_that_takes_the_room(with_gpu):
+    """The weights alone, or the state of very many slots."""
+    for limit, weight_bytes, slots in ((12_000_000_000, MISTRAL_WEIGHT_BYTES, 32), (GIB, 1000, 4096)):
+        with_gpu(limit)
+        expected = (
+            f"room for 0 bytes .* weights, which take {weight_bytes}, .* takes {slot_bytes(slots, 32000)} "
+            rf"\({32000 * 8} for each of max_num_seqs {slots}, .* take {2 * MISTRAL_PAGE_BYTES}"
+        )
+        with pytest.raises(ValueError, match=expected):
+            resolve_limits(MISTRAL, BFLOAT16, weight_bytes=weight_bytes, max_num_seqs=slots)
 
 
 def test_a_cpu_gives_a_gib_or_the_fraction_asked_for(monkeypatch):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxinfer import sampling_params
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
@@ -29,8 +30,8 @@ WHOLE_NUMBERS = {
     "prompt_logprobs": (0, 20, "[0, 20]"),
     "max_tokens": (0, None, ">= 0"),
     "min_tokens": (0, None, ">= 0"),
-    "n": (1, 10_000, "[1, 10000]"),
-    "best_of": (1, 10_000, "from n, which is 1, to 10000"),
+    "n": (1, 1024, "[1, 1024]"),
+    "best_of": (1, 1024, "from n, which is 1, to 1024"),
 }
 MAY_BE_NONE = {"seed", "logprobs", "prompt_logprobs", "max_tokens", "best_of"}
 
@@ -96,10 +97,20 @@ def test_texts(name: str) -> None:
         assert "half of a surrogate pair" in refusal(**{name: [text]})
 
 
-def test_a_single_stop_string_needs_no_list_and_a_single_bad_word_does() -> None:
-    assert SamplingParams(stop="ab") == SamplingParams(stop=["ab"])
-    assert refusal(stop="").startswith("stop has ''")
-    assert refusal(bad_words="ab").startswith("bad_words is 'ab'; it must be")
+@pytest.mark.parametrize("name", ["stop", "bad_words"])
+def test_a_single_text_needs_no_list(name: str) -> None:
+    assert SamplingParams(**{name: "ab"}) == SamplingParams(**{name: ["ab"]})
+    assert refusal(**{name: ""}).startswith(f"{name} has ''")
+
+
+@pytest.mark.parametrize("name", ["stop", "bad_words"])
+def test_texts_have_bounds_in_number_and_in_all_their_characters(name: str) -> None:
+    for most in (["x"] * 1000, "x" * 16_384, ["ab" * 64] * 128):
+        SamplingParams(**{name: most})
+    assert refusal(**{name: ["x"] * 1001}) == f"{name} has 1001 texts; it must have at most 1000"
+    for more in ("x" * 16_385, ["ab" * 64] * 128 + ["x"]):
+        message = f"{name} has 16385 characters in all; it must have at most 16384"
+        assert refusal(**{name: more}) == message
 
 
 @pytest.mark.parametrize("name", ["stop_token_ids", "allowed_token_ids"])
@@ -136,9 +147,20 @@ def test_a_bias_is_a_number_for_each_token() -> None:
     refusal(logit_bias={HUGE: 101})
 
 
+def test_nothing_is_worded_before_something_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To word what a check would say of each of 100,000 values costs far more than to check them."""
+    worded: list[object] = []
+    monkeypatch.setattr(sampling_params, "shown", lambda value: worded.append(value) or "it")
+    SamplingParams(logit_bias=dict.fromkeys(range(100), 1.5), allowed_token_ids=range(100), stop_token_ids=[5])
+    assert worded == []
+    assert refusal(logit_bias={1: 1, 5: 101}).startswith("logit_bias[it] is 101")
+
+
 def test_what_contradicts_itself_is_refused_with_both_numbers() -> None:
     assert refusal(min_tokens=5, max_tokens=4) == "min_tokens is 5, above max_tokens, which is 4"
-    assert refusal(n=3, best_of=2) == "best_of is 2; it must be a whole number from n, which is 3, to 10000, or None"
+    message = "min_tokens is a int that cannot be written, above max_tokens, which is 4"
+    assert refusal(min_tokens=HUGE, max_tokens=4) == message
+    assert refusal(n=3, best_of=2) == "best_of is 2; it must be a whole number from n, which is 3, to 1024, or None"
     assert SamplingParams(n=3, best_of=3).num_sequences == 3
     assert SamplingParams(n=3).num_sequences == 3
     assert SamplingParams(n=2, best_of=5).num_sequences == 5

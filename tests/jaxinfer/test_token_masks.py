@@ -79,6 +79,24 @@ def test_masks_of_any_wishes_are_those_of_the_definition():
     assert num_late > 50
 
 
+def test_a_step_compares_no_words_but_those_that_the_last_token_may_go_on_with():
+    """Else each step of each request would pay for all the bad words of one."""
+
+    class Output(list):
+        slices = 0
+
+        def __getitem__(self, index):
+            self.slices += isinstance(index, slice)
+            return super().__getitem__(index)
+
+    words = [[first, second, 9] for first in range(40) for second in range(40, 60)]
+    mask = TokenMask(VOCAB_SIZE, bad_words=[*words, [41, 10]])
+    for output, forbidden, compared in (([], set(), 0), ([3, 5], set(), 0), ([3, 40], {9}, 40), ([41, 41], {10}, 41)):
+        output = Output(output)
+        assert tokens_of(mask.forbidden(len(output), output)) == forbidden
+        assert output.slices == compared
+
+
 def test_a_mask_that_is_not_late_does_not_look_at_the_tokens():
     class Unread(Sequence):
         def __getitem__(self, index):
@@ -146,6 +164,7 @@ def test_that_no_token_is_left_may_show_only_later():
 
 def test_nobody_can_write_what_several_steps_read():
     mask = TokenMask(VOCAB_SIZE, bad_words=[[1]], stop_token_ids=[2], min_tokens=1)
-    for words in (mask.forbidden(0, []), mask.forbidden(1, [])):
+    by_form = TokenMask(VOCAB_SIZE).held_to(FakeGrammar({4}))
+    for words in (mask.forbidden(0, []), mask.forbidden(1, []), by_form.forbidden(0, [])):
         with pytest.raises(ValueError, match="read-only"):
             words[0] = 0
