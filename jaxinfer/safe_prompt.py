@@ -7,10 +7,12 @@ blank line between, since many templates take one such message only, and only as
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jaxinfer.tokenizers.protocol import EncodedChat, Tokenizer
 from jaxinfer.value_checks import check_bool
+
+if TYPE_CHECKING:  # its package reads every form of vocabulary, which `jaxinfer --help` need not wait for
+    from jaxinfer.tokenizers.protocol import EncodedChat, Tokenizer
 
 SAFE_PROMPT = (
     "Always assist with care, respect, and truth. Respond with utmost utility yet securely. "
@@ -21,13 +23,13 @@ _SYSTEM = "system"
 
 
 def encode_conversation(
-    tokenizer: Tokenizer,
+    tokenizer: "Tokenizer",
     messages: Sequence[Mapping[str, Any]],
     *,
     safe_prompt: bool,
     tools: Sequence[Mapping[str, Any]] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> EncodedChat:
+) -> "EncodedChat":
     """``Tokenizer.encode_chat``, with the guardrail before the conversation where ``safe_prompt`` says so.
 
     Raises:
@@ -40,6 +42,7 @@ def encode_conversation(
     try:
         chat = tokenizer.encode_chat(_guarded(messages), tools=tools, options=options)
     except ValueError as error:
+        tokenizer.encode_chat(messages, tools=tools, options=options)  # what the guardrail has no part in is told as is
         raise ValueError(f"{error} (messages[0] is the system message of safe_prompt)") from error
     if SAFE_PROMPT not in chat.text:
         raise ValueError("safe_prompt is a system message, and this model's form of a conversation leaves it out")

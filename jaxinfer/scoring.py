@@ -11,7 +11,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -19,8 +19,10 @@ from jaxtyping import Float32
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.prompts import Prompt, as_mapping
 from jaxinfer.sampling_params import SamplingParams
-from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.value_checks import check_int
+
+if TYPE_CHECKING:  # as in `jaxinfer.safe_prompt`
+    from jaxinfer.tokenizers.protocol import Tokenizer
 
 RunRequests = Callable[[Sequence[Prompt], SamplingParams], Iterator[tuple[int, RequestOutput]]]
 """Runs a request for each prompt and gives (index of the prompt, output) as they end."""
@@ -98,7 +100,7 @@ def windows(num_tokens: int, window: int, stride: int) -> Iterator[Window]:
 def score_texts(
     prompts: Sequence[Prompt],
     run: RunRequests,
-    tokenizer: Tokenizer | None,
+    tokenizer: "Tokenizer | None",
     *,
     window: int,
     stride: int,
@@ -133,7 +135,7 @@ class _Text:
         self.logprobs = np.full(len(self.token_ids), np.nan, np.float32)
 
     @classmethod
-    def of(cls, prompt: Prompt, tokenizer: Tokenizer | None, window: int, stride: int) -> "_Text":
+    def of(cls, prompt: Prompt, tokenizer: "Tokenizer | None", window: int, stride: int) -> "_Text":
         try:
             given = as_mapping(prompt)
             token_ids = _token_ids(given, tokenizer)
@@ -164,7 +166,7 @@ class _Text:
         return TextScore(token_ids, self.logprobs, self.num_scored, self.num_windows, self.log_likelihood)
 
 
-def _token_ids(given: Any, tokenizer: Tokenizer | None) -> list[Any]:
+def _token_ids(given: Any, tokenizer: "Tokenizer | None") -> list[Any]:
     """The ids of a prompt, of which there are at least two. Whether the model has them the engine finds out."""
     if "messages" in given:
         raise ValueError("a conversation cannot be scored, since its answer is not there yet; give text or token ids")
@@ -181,7 +183,7 @@ def _token_ids(given: Any, tokenizer: Tokenizer | None) -> list[Any]:
     return token_ids
 
 
-def _encode(text: Any, tokenizer: Tokenizer | None) -> list[int]:
+def _encode(text: Any, tokenizer: "Tokenizer | None") -> list[int]:
     if not isinstance(text, str):
         raise ValueError(f"prompt is {reprlib.repr(text)}; it must be text")
     if tokenizer is None:

@@ -3,17 +3,18 @@
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from jaxinfer.cli.load import load
+from jaxinfer.cli.option_groups import option_of
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM
     from jaxinfer.loading import LoadedModel
 
 
-def _option(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="Engine")
+MOST_SEQS = 32
+"""Sequences that run together unless the user says otherwise: more programs to compile, and more memory, beyond."""
+
+_option = option_of("Engine")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from jaxinfer.cli import options
-from jaxinfer.cli.engine_options import EngineOptions
+from jaxinfer.cli.engine_options import MOST_SEQS, EngineOptions
 from jaxinfer.cli.exits import PROMPT_FAILED, print_error, print_text, shown_warnings, usage_errors
 from jaxinfer.cli.json_values import parse_object
 from jaxinfer.cli.load import open_model
@@ -25,9 +25,6 @@ from jaxinfer.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM
-
-_MOST_SEQS = 32
-"""Sequences that run together unless the user says otherwise: more programs to compile, and more memory, beyond."""
 
 
 @with_option_groups
@@ -76,7 +73,7 @@ def generate(
             opened = open_model(engine.model, load_format)
             form.check_tokenizer(opened.tokenizer)
             if max_num_seqs is None:
-                max_num_seqs = min(len(prompts) * params.num_sequences, _MOST_SEQS)
+                max_num_seqs = min(len(prompts) * params.num_sequences, MOST_SEQS)
             llm = engine.load(opened, cache=cache, max_num_seqs=max_num_seqs)
         if request is not None:
             all_answered = stream_one(llm, prompts[0], request, params)

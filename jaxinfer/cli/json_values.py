@@ -1,6 +1,7 @@
-"""Values that are JSON text on the command line."""
+"""JSON on the command line: values that are written so, and numbers that it does not have."""
 
 import json
+import math
 import reprlib
 from typing import Any
 
@@ -20,6 +21,11 @@ def parse_object(option: str, text: str | None) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise ValueError(f"{option} is {reprlib.repr(text)}; it must be a JSON object")
     return value
+
+
+def as_json_number(value: float | None) -> float | None:
+    """The number, or None, which becomes null, where JSON has none: it is infinite, or not a number."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _refuse_constant(constant: str) -> None:

@@ -10,6 +10,17 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any
 
+import typer
+
+
+def option_of(panel: str) -> Callable[..., Any]:
+    """Makes options that the help lists under this heading, each of its help and, for a bool, its names."""
+
+    def option(help: str, *names: str) -> Any:
+        return typer.Option(*names, help=help, rich_help_panel=panel)
+
+    return option
+
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer is to see it; its parameters are given by name."""

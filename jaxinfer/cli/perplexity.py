@@ -5,14 +5,16 @@ import math
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxinfer.cli.engine_options import EngineOptions
+from jaxinfer.cli import options
+from jaxinfer.cli.engine_options import MOST_SEQS, EngineOptions
 from jaxinfer.cli.exits import shown_warnings, usage_errors
+from jaxinfer.cli.json_values import as_json_number
 from jaxinfer.cli.load import open_model
-from jaxinfer.cli.option_groups import with_option_groups
+from jaxinfer.cli.option_groups import option_of, with_option_groups
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.text_files import read_file_or_stdin
 from jaxinfer.scoring import resolve_windows
@@ -22,12 +24,10 @@ if TYPE_CHECKING:
     from jaxinfer.llm import LLM
     from jaxinfer.tokenizers.protocol import Tokenizer
 
-_MOST_SEQS, _USUAL_CHUNK = 32, 256
-"""No step reads more tokens than the second, so more windows at a time than these take would only wait."""
+_USUAL_CHUNK = 256
+"""No step reads more tokens, so more windows at a time than these take would only wait."""
 
-
-def _option(help: str) -> Any:
-    return typer.Option(help=help, rich_help_panel="Text")
+_option = option_of("Text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +62,7 @@ class Report:
 
     def as_json(self) -> str:
         """One line."""
-        values = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
-        return json_format.dumps(values)
+        return json_format.dumps({name: as_json_number(value) for name, value in asdict(self).items()})
 
     def as_line(self) -> str:
         """All but the perplexity, for a reader."""
@@ -89,9 +85,7 @@ def perplexity(
     ] = None,
     tokens: Annotated[int | None, _option("Take so many tokens of the text. Without it: all.")] = None,
     engine: EngineOptions,
-    max_num_seqs: Annotated[
-        int | None, typer.Option(help="Windows that are read at the same time.", rich_help_panel="Engine")
-    ] = None,
+    max_num_seqs: options.MaxNumSeqs = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel="Output")] = False,
 ) -> None:
     """Print the perplexity of a text.
@@ -104,7 +98,7 @@ def perplexity(
         with usage_errors():
             content = read_file_or_stdin("--text", "the text", text)
             opened = open_model(engine.model)
-            to_score = _Text.of(content, tokens, opened.tokenizer)
+            to_score = _Text.of(content, tokens, opened.tokenizer, opened.config.vocab_size)
             longest = opened.config.max_position_embeddings if engine.max_model_len is None else engine.max_model_len
             length, _ = resolve_windows(window, stride, longest)  # before the wait for the weights
             if engine.max_model_len is None:  # a shorter page table is faster
@@ -125,11 +119,12 @@ class _Text:
     num_bytes: int
 
     @classmethod
-    def of(cls, content: str, num_tokens: int | None, tokenizer: "Tokenizer | None") -> "_Text":
+    def of(cls, content: str, num_tokens: int | None, tokenizer: "Tokenizer | None", vocab_size: int) -> "_Text":
         """The first so many tokens of a text; None: all.
 
         Raises:
-            ValueError: the model has no tokenizer, the text is too short, or the number is below 2.
+            ValueError: the model has no tokenizer, or one that does not belong to it; the text is too short, or the
+                number is below 2.
         """
         if tokenizer is None:
             raise ValueError("this model has no tokenizer, so it can read no text")
@@ -139,13 +134,15 @@ class _Text:
         if len(token_ids) < (num_tokens or 2):
             raise ValueError(f"the text has {len(token_ids)} tokens; at least {num_tokens or 2} are needed")
         taken = token_ids[:num_tokens]
+        if max(taken) >= vocab_size:
+            raise ValueError(f"the tokenizer gives the id {max(taken)}, and this model has {vocab_size} tokens")
         text = content if len(taken) == len(token_ids) else tokenizer.decode(taken)
         return cls(taken, len(taken) - len(tokenizer.encode("")), len(text.encode()))
 
 
 def _num_seqs(window: int) -> int:
     """Windows that a step may hold a part of: fewer programs are compiled than for as many as others would need."""
-    return min(_USUAL_CHUNK // window + 2, _MOST_SEQS)
+    return min(_USUAL_CHUNK // window + 2, MOST_SEQS)
 
 
 def _measure(llm: "LLM", text: _Text, window: int, stride: int) -> Report:

@@ -1,11 +1,11 @@
 """One prompt's result as a line of JSON. Every line has the same keys, whatever was asked for and however it ended."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from jaxinfer.cli.json_values import as_json_number
 from jaxinfer.logprobs import Logprob
 from jaxinfer.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
@@ -45,7 +45,7 @@ def _sequence(completion: CompletionOutput, params: SamplingParams) -> dict[str,
         "token_ids": completion.token_ids,
         "finish_reason": completion.finish_reason,
         "stop_reason": completion.stop_reason,
-        "cumulative_logprob": _number(completion.cumulative_logprob),
+        "cumulative_logprob": as_json_number(completion.cumulative_logprob),
         "logprobs": _logprobs(completion.logprobs, params.logprobs),
     }
 
@@ -70,13 +70,9 @@ def _entry(token_id: int, logprob: Logprob) -> dict[str, Any]:
     return {
         "token": logprob.decoded_token,
         "id": token_id,
-        "logprob": _number(logprob.logprob),
+        "logprob": as_json_number(logprob.logprob),
         "rank": logprob.rank,
     }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _metrics(metrics: RequestMetrics) -> dict[str, float | None]:

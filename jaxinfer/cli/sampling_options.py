@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from jaxinfer.cli.json_values import parse_object
+from jaxinfer.cli.option_groups import option_of
 from jaxinfer.cli.text_files import read_text
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
@@ -19,12 +18,7 @@ _FILE_SIGN = "@"
 _MOST_ID_DIGITS = 20
 
 
-def _option(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="Sampling")
-
-
-def _form_option(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="Form of the answer (one of these)")
+_option, _form_option = option_of("Sampling"), option_of("Form of the answer (one of these)")
 
 
 @dataclass(frozen=True, kw_only=True)

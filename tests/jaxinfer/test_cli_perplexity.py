@@ -81,7 +81,7 @@ def made(monkeypatch):
         return made.llm
 
     def open_model(model, *, load_format):
-        config = SimpleNamespace(max_position_embeddings=400)
+        config = SimpleNamespace(max_position_embeddings=400, vocab_size=256)
         return SimpleNamespace(model=model, tokenizer=made.tokenizer, config=config)
 
     monkeypatch.setattr("jaxinfer.llm.LLM", make)
@@ -192,6 +192,13 @@ def test_a_model_without_a_tokenizer_is_refused(made, text):
     result = perplexity("--text", text)
     assert (result.exit_code, made.settings) == (2, None)
     assert result.stderr == "error: this model has no tokenizer, so it can read no text\n"
+
+
+def test_a_tokenizer_of_another_model_is_refused(made, tmp_path):
+    (tmp_path / "text.txt").write_text("pāx", encoding="utf-8")
+    result = perplexity("--text", tmp_path / "text.txt")
+    assert (result.exit_code, made.settings) == (2, None)
+    assert result.stderr == "error: the tokenizer gives the id 257, and this model has 256 tokens\n"
 
 
 def test_the_text_must_be_given(made):

@@ -33,7 +33,7 @@ class Letters(ChatByTemplate):
     bos_token_id = eos_token_id = chat_template_file = None
     chat_adds_bos = False
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, template: str | None) -> None:
         self.chat_template = template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -43,7 +43,7 @@ class Letters(ChatByTemplate):
         return chr(token_id)
 
 
-def render(messages: Any, *, safe_prompt: Any = True, template: str = CHATML) -> str:
+def render(messages: Any, *, safe_prompt: Any = True, template: str | None = CHATML) -> str:
     tokenizer: Any = Letters(template)
     chat = encode_conversation(tokenizer, messages, safe_prompt=safe_prompt)
     assert chat.token_ids == tokenizer.encode(chat.text)
@@ -81,9 +81,10 @@ def test_it_comes_before_the_conversation_and_its_system_message(
         ([HI], {"safe_prompt": None}, "safe_prompt is None; it must be True or False"),
         ([HI], {"template": WITHOUT_SYSTEM}, "safe_prompt is a system message, and this model's form of a"),
         ([HI], {"template": REFUSES_SYSTEM}, "no system role (messages[0] is the system message of safe_prompt)"),
+        ([HI], {"template": None}, "has no chat template"),
         ("Hi", {}, "messages is 'Hi'"),
         ([], {}, "messages is []"),
-        ([None], {}, "messages[1] is None"),
+        ([None], {}, "messages[0] is None"),
         ([{"role": "system", "content": 5}, HI], {}, "messages[0]['content'] is 5"),
         ([{"role": "system", "content": [{"type": "image_url"}]}, HI], {}, "messages[0]['content'] is [{"),
     ],
@@ -92,6 +93,8 @@ def test_what_cannot_be_guarded_is_refused(messages: Any, more: dict[str, Any], 
     with pytest.raises(ValueError) as caught:
         render(messages, **more)
     assert words in str(caught.value)
+    blames_it = "of safe_prompt" in str(caught.value)
+    assert blames_it == (more.get("template") is REFUSES_SYSTEM), "the others fail without it, too"
 
 
 @pytest.mark.parametrize("version", FILES)
