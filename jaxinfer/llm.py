@@ -178,7 +178,8 @@ class LLM:
         Args:
             messages: a list of ``{"role": ..., "content": ...}``, or a list of such lists.
             sampling_params: as in ``generate``.
-            tools: of every conversation, as in ``ChatPrompt``.
+            tools: of every conversation, as in ``ChatPrompt``. In an answer that is held to a form
+                (``structured_outputs``) no calls are looked for.
             chat_template_kwargs: likewise.
             safe_prompt: likewise.
 
@@ -285,7 +286,9 @@ class LLM:
         tools = given.get("tools")
         if "messages" in given:
             given = self._render(given)
-        if tools:
+        # A form goes before tools: JSON that was asked for may look like a call. Other types the engine refuses.
+        is_held = isinstance(params, SamplingParams) and params.structured_outputs is not None
+        if tools and not is_held:
             more["tool_format"] = self._tool_format
         text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
         if not isinstance(text, str | None):

@@ -1,7 +1,7 @@
 """Real engines for tests: small models and small limits, so that few programs are compiled, and ways to run them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import jax
@@ -16,6 +16,7 @@ from jaxinfer.config import EngineConfig, ModelConfig
 from jaxinfer.engine import Engine
 from jaxinfer.model import Decoder
 from jaxinfer.outputs import RequestOutput
+from jaxinfer.programs import Draw
 from jaxinfer.runner import ForwardStep, ModelRunner
 from jaxinfer.sampling_params import SamplingParams
 from pallas_kernels.paged_attention import Implementation
@@ -44,13 +45,17 @@ def engine(
     few_programs: bool = False,
     **limits: int,
 ) -> Engine:
-    """An engine without a tokenizer, every program compiled, or those that ``keep_few_programs`` keeps."""
+    """An engine without a tokenizer, every program compiled, or those that ``keep_few_programs`` keeps, of whose draws
+    there is none with top-k or top-p."""
     small = {"max_model_len": 128, "num_kv_pages": 64, "page_size": 8, "windows": model.config.group_windows}
     config = EngineConfig(**(small | limits))
     runner = ModelRunner(model, config, kv_dtype=jnp.dtype(kv_dtype))
     if few_programs:
         keep_few_programs(runner)
-    runner.warm_up()
+        with _no_cuts(runner):
+            runner.warm_up()
+    else:
+        runner.warm_up()
     return Engine(runner, config, tokenizer=None, eos_token_ids=eos_token_ids)
 
 
@@ -66,17 +71,43 @@ def keep_one_program(runner: ModelRunner) -> None:
 
 
 @contextmanager
-def one_program() -> Iterator[None]:
-    """Each engine that warms up meanwhile keeps one program, for tests that cannot get hold of it before."""
+def few_programs(keep: Callable[[ModelRunner], None] = keep_few_programs) -> Iterator[None]:
+    """Each engine that warms up meanwhile keeps few programs, for tests that cannot get hold of it before, and no draw
+    with top-k or top-p."""
     warm_up = ModelRunner.warm_up
 
-    def warm_up_one(runner: ModelRunner, progress: Callable[[int, int], None] | None = None) -> None:
-        keep_one_program(runner)
-        warm_up(runner, progress)
+    def warm_up_few(runner: ModelRunner, progress: Callable[[int, int], None] | None = None) -> None:
+        keep(runner)
+        with _no_cuts(runner):
+            warm_up(runner, progress)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModelRunner, "warm_up", warm_up_one)
+        patch.setattr(ModelRunner, "warm_up", warm_up_few)
         yield
+
+
+def one_program() -> AbstractContextManager[None]:
+    """``few_programs`` with only one, which runs for all steps."""
+    return few_programs(keep_one_program)
+
+
+@contextmanager
+def _no_cuts(runner: ModelRunner) -> Iterator[None]:
+    """Warmed up in here, a runner is without the draw with top-k and top-p, which takes two seconds to compile; a test
+    that asks for one meets a KeyError."""
+    programs = runner.programs
+    compile_sample = programs._compile_sample
+
+    def compile_uncut(draw: Draw, b: int) -> None:
+        if draw is Draw.TRUNCATED:
+            programs.sample[draw, b] = programs.sample[Draw.PLAIN, b]  # to run on padding
+        else:
+            compile_sample(draw, b)
+
+    programs._compile_sample = compile_uncut  # type: ignore[method-assign]
+    yield
+    for b in programs.rows:
+        del programs.sample[Draw.TRUNCATED, b]
 
 
 def _keep(runner: ModelRunner, chunks: tuple[int, ...]) -> None:

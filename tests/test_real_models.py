@@ -11,7 +11,7 @@ from jaxinfer.config import Quantization
 from jaxinfer.engine import Engine
 from jaxinfer.llm import LLM
 from jaxinfer.loading import build_engine, open_model
-from tests.engines import count_mixed_steps, decoder, finish, greedy, keep_few_programs, keep_one_program
+from tests.engines import count_mixed_steps, decoder, few_programs, finish, greedy, keep_few_programs, keep_one_program
 from tests.reference import load_reference
 from tests.scoring import log_softmax, prefill_logits
 
@@ -83,7 +83,8 @@ def test_smollm2_has_the_logits_of_transformers() -> None:
 
 @pytest.fixture(scope="module")
 def smollm2() -> LLM:
-    return LLM("smollm2-135m", max_num_seqs=4, max_chunk_tokens=64, max_model_len=256)
+    with few_programs():
+        return LLM("smollm2-135m", max_num_seqs=4, max_chunk_tokens=64, max_model_len=256)
 
 
 @needs_smollm2
@@ -118,6 +119,14 @@ def test_smollm2_writes_on_gpu_kernels_what_it_writes_on_the_portable_ones(quant
         for kernels in ("xla", "pallas")
     )
     assert on_gpu_kernels == portable
+
+
+@needs_smollm2
+def test_smollm2_finds_a_text_as_likely_as_in_transformers(smollm2: LLM) -> None:
+    """The first 160 tokens of WikiText-2; more of it, and windows, in tests/jaxinfer/test_scoring.py."""
+    reference = load_reference("perplexity").arrays
+    [score] = smollm2.score({"prompt_token_ids": reference["smollm2_token_ids"][:160]})
+    np.testing.assert_allclose(score.logprobs, reference["smollm2_512"][:160], atol=1e-3)
 
 
 @needs_smollm2

@@ -8,11 +8,18 @@ from types import SimpleNamespace
 import pytest
 
 from tests.command_line import FULL_DISK, end_of, installed_command, jaxinfer, needs_full_disk, shell
+from tests.engines import one_program
 
 SMALL_ENGINE = ["--max-num-seqs", "1", "--max-model-len", "256"]
 GREEDY = ["--temperature", "0"]
 LINES = ["Once upon a time", "", "Tom and Lily went to the park", "once " * 300]
 """The second has no token and the last is longer than ``SMALL_ENGINE`` allows."""
+
+
+def quick(*arguments):
+    """A run in this process: to compile all programs takes longer than to answer."""
+    with one_program():
+        return jaxinfer(*arguments)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,7 @@ def json_run(stories, tmp_path_factory):
     file = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     file.write_text("\n".join(LINES) + "\n")
     options = ["--max-tokens", 20, "--logprobs", 1, "--prompt-logprobs", 0, "--json"]
-    return SimpleNamespace(file=file, result=jaxinfer(*stories, "--prompts-file", file, *options))
+    return SimpleNamespace(file=file, result=quick(*stories, "--prompts-file", file, *options))
 
 
 def test_json_gives_one_object_for_each_line_in_their_order(json_run):
@@ -97,7 +104,7 @@ def test_the_times_of_an_answer_belong_together(json_run):
 
 def test_streamed_text_is_the_text_of_the_json_and_of_another_engine(json_run, stories, shared_data):
     found = json.loads(json_run.result.stdout.splitlines()[0])
-    streamed = jaxinfer(*stories, "--prompt", LINES[0], "--max-tokens", 20)
+    streamed = quick(*stories, "--prompt", LINES[0], "--max-tokens", 20)
     assert streamed.exit_code == 0, streamed.stderr
     assert streamed.stdout == found["text"] + "\n"
     assert (shared_data / "stories260K-greedy-200.txt").read_text().startswith(LINES[0] + found["text"])
@@ -107,9 +114,10 @@ def test_streamed_text_is_the_text_of_the_json_and_of_another_engine(json_run, s
     )
 
 
+@pytest.mark.slow  # shown in parts by test_cli_options, test_kernel_choice and test_real_models
 def test_gpu_kernels_interpreted_write_the_same_text_and_a_warning(shared_data):
     model = ["--model", shared_data / "stories260K-hf", "--max-num-seqs", "1", "--max-model-len", "64"]
-    result = jaxinfer("generate", *model, *GREEDY, "--kernels", "pallas", "--prompt", LINES[0], "--max-tokens", "16")
+    result = quick("generate", *model, *GREEDY, "--kernels", "pallas", "--prompt", LINES[0], "--max-tokens", "16")
     assert result.exit_code == 0, result.stderr
     text = LINES[0] + result.stdout.removesuffix("\n")
     assert (shared_data / "stories260K-greedy-200.txt").read_text().startswith(text)
@@ -117,11 +125,13 @@ def test_gpu_kernels_interpreted_write_the_same_text_and_a_warning(shared_data):
     assert result.stderr.startswith("warning: kernels is 'pallas' on a cpu: the GPU kernels are interpreted")
 
 
-@pytest.mark.parametrize("quantization", [["int8"], ["int4", "--group-size", "32"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "quantization", [pytest.param(["int8"], marks=pytest.mark.slow), ["int4", "--group-size", "32"]], ids=" ".join
+)
 def test_a_story_in_fewer_bits_begins_as_it_did(shared_data, quantization):
     model = ["--model", shared_data / "stories260K-hf", "--max-num-seqs", "1", "--max-model-len", "64"]
     options = [*model, *GREEDY, "--quantization", *quantization, "--max-tokens", "16"]
-    result = jaxinfer("generate", *options, "--prompt", LINES[0])
+    result = quick("generate", *options, "--prompt", LINES[0])
     assert result.exit_code == 0, result.stderr
     text = LINES[0] + result.stdout.removesuffix("\n")
     assert (shared_data / "stories260K-greedy-200.txt").read_text().startswith(text[: len(LINES[0]) + 12])

@@ -16,17 +16,21 @@ from jaxinfer.output_filter import FilteredText
 from jaxinfer.outputs import ToolCall
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.structured_outputs.params import StructuredOutputsParams
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tool_calls import ToolCallFormat
+from jaxinfer.tool_calls.llama3 import LLAMA3
 from jaxinfer.tool_calls.qwen import QWEN
-from tests.engines import greedy
+from tests.engines import few_programs, finish, greedy, one_program
+from tests.jaxinfer.test_output_filter import Recorder
 
 HI = [{"role": "user", "content": "Once upon a time"}]
 
 
 @pytest.fixture(scope="module")
 def stories(shared_data: Path) -> LLM:
-    return LLM(shared_data / "stories260K-hf", max_num_seqs=4, max_chunk_tokens=32, max_model_len=128)
+    with few_programs():
+        return LLM(shared_data / "stories260K-hf", max_num_seqs=4, max_chunk_tokens=32, max_model_len=128)
 
 
 @pytest.fixture
@@ -144,6 +148,20 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
 def test_a_single_bad_prompt_raises(llm: LLM, prompt: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         llm.generate(prompt, greedy(5))
+
+
+def test_a_prompt_whose_filter_cannot_be_made_does_not_stop_the_others(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make() -> Recorder:
+        if next(numbers) == 1:
+            raise RuntimeError("no guard is free")
+        return Recorder()
+
+    numbers = itertools.count()
+    monkeypatch.setattr(llm.engine._intake, "_output_filter", make)
+    outputs = llm.generate(["Once", "upon", "a"], greedy(2))
+    assert [output.error is not None for output in outputs] == [False, True, False]
 
 
 def test_the_longest_length_is_told(llm: LLM) -> None:
@@ -323,6 +341,19 @@ def test_calls_are_read_where_tools_were_given(llm: LLM, monkeypatch: pytest.Mon
     assert (stopped.outputs[0].finish_reason, stopped.outputs[0].tool_calls) == ("stop", ())
 
 
+def test_a_form_goes_before_tools(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON that was asked for is the answer, even where the model would write a call just so."""
+    monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
+    monkeypatch.setattr(llm, "_tool_format", LLAMA3)
+    call = '{"name": "f", "parameters": {}}'
+    held = greedy(60, structured_outputs=StructuredOutputsParams(choice=[call]))
+    [answered] = llm.chat(HI, held, tools=TOOLS)
+    assert (answered.outputs[0].text, answered.outputs[0].tool_calls) == (call, ())
+    assert answered.outputs[0].finish_reason == "stop"
+    llm.engine.add_request("read", answered.prompt_token_ids, held, tool_format=LLAMA3)
+    assert finish(llm.engine)["read"].outputs[0].finish_reason == "tool_calls", "it would be one"
+
+
 def test_a_model_without_a_form_of_calls_is_told_of_once(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -417,7 +448,8 @@ def test_a_preset_with_random_weights_in_int4_takes_ids_only(monkeypatch: pytest
     # All 30 layers would only take longer to compile.
     monkeypatch.setitem(PRESETS, "smollm2-135m", replace(preset, num_layers=2, windows=preset.windows[:2]))
     limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
-    llm = LLM("smollm2-135m", load_format="random", quantization="int4", **limits)
+    with one_program():
+        llm = LLM("smollm2-135m", load_format="random", quantization="int4", **limits)
     assert num_of_dtype(llm, "uint8") == 4 * llm.model_config.num_layers
     [output] = llm.generate({"prompt_token_ids": [1, 2, 3]}, greedy(4))
     assert len(output.outputs[0].token_ids) == 4
@@ -428,7 +460,8 @@ def test_a_preset_with_random_weights_in_int4_takes_ids_only(monkeypatch: pytest
 
 def test_a_model_in_int8_holds_the_matrices_of_its_layers_in_it(shared_data: Path) -> None:
     limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
-    llm = LLM(shared_data / "stories260K-hf", quantization="int8", **limits)
+    with one_program():
+        llm = LLM(shared_data / "stories260K-hf", quantization="int8", **limits)
     assert num_of_dtype(llm, "int8") == 4 * llm.model_config.num_layers
 
 
@@ -436,7 +469,8 @@ def test_options_of_the_cache_and_a_filter_reach_the_engine(shared_data: Path) -
     """A model in int8 with pages of 8 tokens, 12 of them: it answers, loudly, and shares nothing."""
     limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 12, "page_size": 8}
     options = {"kv_dtype": "int8", "cache": "contiguous", "prefix_cache": False, "output_filter": _Loud}
-    llm = LLM(shared_data / "stories260K-hf", **options, **limits)
+    with one_program():
+        llm = LLM(shared_data / "stories260K-hf", **options, **limits)
     layers = llm.engine._runner._kv_cache.layers
     assert {layer.pages.dtype.name for layer in layers} == {"int8"}
     assert {layer.pages.shape[:2] for layer in layers} == {(13, 8)}

@@ -345,15 +345,6 @@ def test_an_empty_text_is_refused(stories: LLM) -> None:
         stories.score("")
 
 
-@needs_smollm2
-def test_smollm2_has_the_log_probabilities_of_transformers() -> None:
-    """The first 160 tokens of the first window, read in windows of 160; all of it in the slow test."""
-    llm = quick_llm("smollm2-135m", max_num_seqs=1, max_chunk_tokens=32, max_model_len=160)
-    reference = load_reference("perplexity").arrays
-    [score] = llm.score(ids(reference["smollm2_token_ids"][:160]))
-    np.testing.assert_allclose(score.logprobs, reference["smollm2_512"][:160], atol=1e-3)
-
-
 @pytest.mark.slow
 @needs_smollm2
 @pytest.mark.parametrize("stride", [512, 256])
