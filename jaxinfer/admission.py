@@ -13,6 +13,7 @@ from collections.abc import Collection
 from jaxinfer.config import EngineConfig
 from jaxinfer.kv_pages import KVPages
 from jaxinfer.request import Request
+from jaxinfer.value_checks import shown
 
 _GROWTH_PER_PREEMPTION = 4
 """Factor of the tokens for which there must be room at the next admission."""
@@ -35,7 +36,7 @@ class Admission:
         Raises:
             ValueError: its prompt is empty, or it is too long for the model or the pool; the message gives the numbers.
         """
-        config, name, num_prompt = self._config, f"request {request.request_id!r}", request.num_prompt_tokens
+        config, name, num_prompt = self._config, f"request {shown(request.request_id)}", request.num_prompt_tokens
         if num_prompt == 0:
             raise ValueError(f"{name} has an empty prompt; at least one token is needed")
         if num_prompt > config.max_model_len:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jaxinfer.detokenizer import Detokenizer
 from jaxinfer.logprobs import Logprob, RankedLogprobs
@@ -37,6 +37,8 @@ class Answer:
     _num_read: int = 0
     _is_closed: bool = False
     _unreported: list[str] = field(default_factory=list)
+    _last: CompletionOutput | None = None
+    _last_num_tokens: int = 0
 
     @property
     def finish_reason(self) -> AnswerFinishReason | None:
@@ -48,7 +50,13 @@ class Answer:
                 return "tool_calls"
             if self.detokenizer.ended is not None:
                 return self.detokenizer.ended.reason
-        return self.request.finish_reason
+        return "stop" if self._is_whole else self.request.finish_reason
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether its tokens came to an end of their own, be it with the last one that it may have."""
+        reason = self.request.finish_reason
+        return reason == "stop" or (reason == "length" and self.mask.is_done)
 
     @property
     def is_attended(self) -> bool:
@@ -86,7 +94,7 @@ class Answer:
         if request.output_token_ids and request.params.wants_logprobs:
             assert drawn is not None, "the step tells what a row of it wants"
             self._take_logprobs(drawn, i)
-        if not request.is_finished:
+        if request.output_token_ids and not self._ended_by_token:
             self.mask.accept(request.output_token_ids[-1])
         if self.watches_text:
             self.read_text()
@@ -103,15 +111,29 @@ class Answer:
         if detokenizer is None or self._is_closed:
             return
         end = len(request.output_token_ids) - self._ended_by_token
-        self._unreported.append(detokenizer.push(request.output_token_ids[self._num_read : end]))
-        self._num_read = end
+        if end > self._num_read:
+            self._unreported.append(detokenizer.push(request.output_token_ids[self._num_read : end]))
+            self._num_read = end
         if request.is_finished or detokenizer.ended is not None:
             self._is_closed = True
-            self._unreported.append(detokenizer.finish(is_whole=request.finish_reason == "stop"))
+            self._unreported.append(detokenizer.finish(is_whole=self._is_whole))
 
     def completion(self, index: int) -> CompletionOutput:
-        """Its state as a caller sees it; the text since the last call is the delta."""
-        params, detokenizer, reason = self.request.params, self.detokenizer, self.finish_reason
+        """Its state as a caller sees it; the text since the last call is the delta.
+
+        While nothing is new it is the same object: in a stream of many sequences most wait, or have ended.
+        """
+        reason, last, num_tokens = self.finish_reason, self._last, len(self.request.output_token_ids)
+        is_new = bool(self._unreported) or num_tokens != self._last_num_tokens
+        if last is None or is_new or reason != last.finish_reason:
+            last = self._new_completion(index, reason)
+        elif last.delta:
+            last = replace(last, delta="")
+        self._last, self._last_num_tokens = last, num_tokens
+        return last
+
+    def _new_completion(self, index: int, reason: AnswerFinishReason | None) -> CompletionOutput:
+        params, detokenizer = self.request.params, self.detokenizer
         delta = "".join(self._unreported)
         self._unreported.clear()
         return CompletionOutput(

@@ -31,6 +31,11 @@ class ScheduledRow:
         """Tokens that the row adds to the cache."""
         return 1 if self.token_ids is None else len(self.token_ids)
 
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether log-probabilities of its piece of the prompt are wanted; once a token was drawn, all are known."""
+        return self.token_ids is not None and self.sample_index == 0 and self.request.params.prompt_logprobs is not None
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -2,8 +2,9 @@
 
 import reprlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from jaxinfer.output_filter import FilteredText, OutputFilter
 from jaxinfer.outputs import ToolCall
@@ -56,6 +57,9 @@ class Detokenizer(Protocol):
                 decides instead: a stop string is an end like any other, and a filter cuts off.
         """
 
+    def fresh(self, output_filter: OutputFilter | None) -> Self:
+        """One for another answer to the same prompt, which is not read again; to be asked for before any ``push``."""
+
 
 class TextPieces:
     """A text that grows at its end, kept in pieces: to add one copies that one only, to read the whole copies it."""
@@ -101,6 +105,12 @@ class OutputStream:
         """The text that was held back, as it reads now: what comes later is read as not connected with it."""
         return self._new(self._stream.settle())
 
+    def fork(self) -> "OutputStream":
+        """Another one that goes on from here."""
+        other = copy(self)
+        other._stream = self._stream.fork()
+        return other
+
     def _new(self, text: str) -> str:
         """Drops what the prompt's own text has shown already: an incomplete end that the output did not change."""
         if text and self._shown_by_prompt:
@@ -145,6 +155,12 @@ class GuardedStream:
     def settle(self) -> str:
         """The text that was held back: what comes later is not connected with it."""
         return self._guarded(self._search.settle(self._stream.settle()), settles=True)
+
+    def fresh(self, output_filter: OutputFilter | None) -> "GuardedStream":
+        """One for another answer to the same prompt; to be asked for before any ``push``."""
+        other = copy(self)
+        other._stream, other._search, other._filter = self._stream.fork(), copy(self._search), output_filter
+        return other
 
     def _guarded(self, text: str, *, settles: bool) -> str:
         if self.ended is not None:
@@ -193,6 +209,11 @@ class IncrementalDetokenizer:
     def finish(self, *, is_whole: bool = True) -> str:
         """See ``Detokenizer``; whether the answer ``is_whole`` makes no difference."""
         return self._text.add(self._stream.settle())
+
+    def fresh(self, output_filter: OutputFilter | None) -> Self:
+        other = copy(self)
+        other._stream, other._text = self._stream.fresh(output_filter), TextPieces()
+        return other
 
 
 def _checked(filtered: object) -> FilteredText:

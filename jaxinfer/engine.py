@@ -27,6 +27,7 @@ from jaxinfer.token_masks import TokenBits
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tool_calls import ToolCallFormat
 from jaxinfer.tracked import TrackedRequest
+from jaxinfer.value_checks import shown, shown_error
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Engine:
             eos_token_ids=eos_token_ids,
             cache_identity=cache_identity,
             output_filter=output_filter,
+            check_fits=self.scheduler.check_fits,
         )
         self._tracked: dict[str, TrackedRequest] = {}
         self._owners: dict[Request, tuple[TrackedRequest, Answer]] = {}
@@ -108,10 +110,11 @@ class Engine:
         Raises:
             ValueError: the prompt is empty, too long for the model or the cache, or has an id outside the vocabulary; a
                 token that the parameters name is outside it, or they leave none to draw; the form of structured outputs
-                cannot be held; the id is in use; a text without a tokenizer. Nothing was queued then.
+                cannot be held; the id is in use; a text without a tokenizer; no output filter can be made. Nothing was
+                queued then, and nothing else of the engine has changed.
         """
         if request_id in self._tracked:
-            raise ValueError(f"request id {request_id!r} is in use by an unfinished request")
+            raise ValueError(f"request id {shown(request_id)} is in use by an unfinished request")
         tracked = self._intake.take(
             request_id,
             prompt,
@@ -122,15 +125,8 @@ class Engine:
             stream=stream,
         )
         with interrupts_held():
-            added: list[Request] = []
-            try:
-                for answer in tracked.answers:
-                    self.scheduler.add(answer.request)
-                    added.append(answer.request)
-            except ValueError:  # a refused request leaves nothing behind
-                for request in added:
-                    self.scheduler.end(request.request_id)
-                raise
+            for answer in tracked.answers:
+                self.scheduler.add(answer.request)
             self._tracked[request_id] = tracked
             self._owners |= {answer.request: (tracked, answer) for answer in tracked.answers}
             self._attended |= {answer.request: answer for answer in tracked.answers if answer.is_attended}
@@ -142,7 +138,7 @@ class Engine:
             return None
         with interrupts_held():
             for answer in tracked.answers:
-                self.scheduler.end(answer.request.request_id)
+                self.scheduler.end(answer.request)
             return self._output(tracked)
 
     def step(self) -> list[RequestOutput]:
@@ -230,12 +226,12 @@ class Engine:
 
     def _fail(self, answer: Answer, fault: Exception) -> None:
         """End one sequence only: what its tokens mean, and what may follow them, is its own matter."""
-        logger.error("request %s", answer.request.request_id, exc_info=fault)
-        answer.fail(f"its answer cannot go on: {fault}")
+        logger.error("request %s", shown(answer.request.request_id), exc_info=fault)
+        answer.fail(f"its answer cannot go on: {shown_error(fault)}")
         self._end(answer.request)
 
     def _end(self, request: Request, reason: FinishReason = "abort") -> None:
-        self.scheduler.end(request.request_id, reason)
+        self.scheduler.end(request, reason)
         self._changed[self._owners[request][0]] = None
 
     def _commit(self) -> None:
@@ -247,7 +243,7 @@ class Engine:
             token_ids = step.read()
             wants_logprobs = any(rows[i].samples and answer.request.params.wants_logprobs for i, answer in attended)
             drawn = step.logprobs() if wants_logprobs else None
-            scores = {i: step.prompt_logprobs(i) for i, answer in attended if _reads_scored_prompt(rows[i])}
+            scores = {i: step.prompt_logprobs(i) for i, answer in attended if rows[i].scores_prompt}
         except Exception:  # the device failed: it would fail again
             # The steps behind it may have read what this one was to write.
             while self._in_flight:
@@ -312,7 +308,3 @@ class Engine:
             tracked = self._owners[row.request][0]
             if tracked.first_scheduled_time is None:
                 tracked.first_scheduled_time = now
-
-
-def _reads_scored_prompt(row: ScheduledRow) -> bool:
-    return row.token_ids is not None and row.request.params.prompt_logprobs is not None

@@ -5,16 +5,17 @@ All that can be wrong with a request is found here, before anything of it is que
 
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from numbers import Integral
+from typing import Any
 
 from jaxinfer.answer import Answer
 from jaxinfer.bad_words import bad_word_ids
 from jaxinfer.config import EngineConfig
 from jaxinfer.detokenizer import Detokenizer, IncrementalDetokenizer
-from jaxinfer.output_filter import OutputFilterFactory
+from jaxinfer.output_filter import OutputFilter, OutputFilterFactory
 from jaxinfer.request import Request
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.seeds import sequence_seed
@@ -25,7 +26,7 @@ from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.spelling import text_of_token
 from jaxinfer.tool_calls import ToolCallDetokenizer, ToolCallFormat
 from jaxinfer.tracked import TrackedRequest
-from jaxinfer.value_checks import shown
+from jaxinfer.value_checks import all_of_kind, checked_items, shown, shown_error
 
 _SEED_BITS = 64
 _TEXTS_KEPT = 65_536
@@ -42,6 +43,7 @@ class Intake:
         eos_token_ids: what ends a text.
         cache_identity: what all keys and values depend on besides their tokens.
         output_filter: makes the guard of each sequence, or None.
+        check_fits: raises ValueError for a request that can never run to its end.
     """
 
     def __init__(
@@ -53,11 +55,12 @@ class Intake:
         eos_token_ids: Sequence[int],
         cache_identity: tuple[str, ...],
         output_filter: OutputFilterFactory | None,
+        check_fits: Callable[[Request], None],
     ) -> None:
         self._config, self._vocab_size, self._tokenizer = config, vocab_size, tokenizer
         # An end token that the model has no row for can never be drawn.
         self._eos_token_ids = tuple(token_id for token_id in eos_token_ids if token_id < vocab_size)
-        self._cache_identity, self._output_filter = cache_identity, output_filter
+        self._cache_identity, self._output_filter, self._check_fits = cache_identity, output_filter, check_fits
         self._seeds = random.Random(config.seed)
         self._grammars = GrammarMaker(tokenizer, vocab_size, self._eos_token_ids)
         self._spell = lru_cache(_TEXTS_KEPT)(self._text_of_token)
@@ -84,26 +87,24 @@ class Intake:
                 f"best_of is {params.num_sequences} and n {params.n}: which are the best is known at the end, "
                 "so they cannot be streamed"
             )
-        token_ids = self._checked_ids("prompt", self._encode(prompt) if isinstance(prompt, str) else prompt)
-        request = self._request(request_id, token_ids, params, cache_salt)
+        token_ids = self._prompt_ids(self._encode(prompt) if isinstance(prompt, str) else prompt)
+        stop_token_ids = self._stop_token_ids(params)
         mask = TokenMask(
             self._vocab_size,
             allowed_token_ids=params.allowed_token_ids,
             bad_words=self._bad_words(params),
-            stop_token_ids=request.stop_token_ids,
+            stop_token_ids=stop_token_ids,
             min_tokens=params.min_tokens,
         )
         grammar = self._grammars.make(params.structured_outputs)
         stops = StopStrings(params.stop or (), include=params.include_stop_str_in_output, min_tokens=params.min_tokens)
+        detokenizers = self._detokenizers(token_ids, params, stops, tool_format)
+        masks = [mask if grammar is None else mask.held_to(grammar.fresh()) for _ in detokenizers]
+        requests = self._requests(request_id, token_ids, params, stop_token_ids, cache_salt)
+        watches_text = bool(params.stop) or self._output_filter is not None
         answers = [
-            Answer(
-                request if params.num_sequences == 1 else _sequence(request, index),
-                self._detokenizer(token_ids, params, stops, tool_format),
-                mask if grammar is None else mask.held_to(grammar.fresh()),
-                watches_text=bool(params.stop) or self._output_filter is not None,
-                spell=self._spell,
-            )
-            for index in range(params.num_sequences)
+            Answer(request, detokenizer, mask, watches_text=watches_text, spell=self._spell)
+            for request, detokenizer, mask in zip(requests, detokenizers, masks, strict=True)
         ]
         return TrackedRequest(
             request_id,
@@ -114,46 +115,76 @@ class Intake:
             arrival_time=arrival_time,
         )
 
-    def _request(
-        self, request_id: str, token_ids: list[int], params: SamplingParams, cache_salt: str | None
-    ) -> Request:
-        stop_token_ids = frozenset(self._checked_ids("stop_token_ids", params.stop_token_ids or ()))
-        self._checked_ids("allowed_token_ids", params.allowed_token_ids or ())
-        self._checked_ids("logit_bias", list(params.logit_bias or ()))
+    def _stop_token_ids(self, params: SamplingParams) -> frozenset[int]:
+        """What ends a request of these parameters, whose other ids are looked at here as well."""
+        for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
+            self._check_ids(name, getattr(params, name) or ())
+        asked = frozenset(params.stop_token_ids or ())
+        return asked if params.ignore_eos else asked | frozenset(self._eos_token_ids)
+
+    def _requests(
+        self,
+        request_id: str,
+        token_ids: list[int],
+        params: SamplingParams,
+        stop_token_ids: frozenset[int],
+        cache_salt: str | None,
+    ) -> list[Request]:
+        """One for each sequence. The first computes the prompt's log-probabilities, for all."""
         room = max(self._config.max_model_len - len(token_ids), 0)
-        return Request(
+        first = Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
             params=params,
-            stop_token_ids=stop_token_ids if params.ignore_eos else stop_token_ids | frozenset(self._eos_token_ids),
+            stop_token_ids=stop_token_ids,
             max_new_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-            seed=self._seeds.getrandbits(_SEED_BITS) if params.seed is None else int(params.seed),
+            seed=params.seed or 0,
             cache_identity=self._cache_identity + (() if cache_salt is None else (f"salt={cache_salt}",)),
         )
+        self._check_fits(first)
+        if params.seed is None:  # drawn after all that may refuse it: a refused request changes no other's seed
+            first.seed = self._seeds.getrandbits(_SEED_BITS)
+        if params.num_sequences == 1:
+            return [first]
+        # Made once: to make parameters is to check them, which for a long list takes time, and to copy them.
+        others = params if params.prompt_logprobs is None else replace(params, prompt_logprobs=None)
+        return [_sequence(first, index, others if index else params) for index in range(params.num_sequences)]
 
-    def _detokenizer(
+    def _detokenizers(
         self,
         prompt_token_ids: list[int],
         params: SamplingParams,
         stops: StopStrings,
         tool_format: ToolCallFormat | None,
-    ) -> Detokenizer | None:
+    ) -> Sequence[Detokenizer | None]:
+        """One for each sequence."""
         if self._tokenizer is None:
             for name in ("stop", "bad_words"):
                 if getattr(params, name):
                     raise ValueError(f"{name} is text and the model has no tokenizer; give token ids")
+            return [None] * params.num_sequences
+        tokenizer, guard = self._tokenizer, self._guard()
+        first: Detokenizer = (
+            IncrementalDetokenizer(tokenizer, prompt_token_ids, stops=stops, output_filter=guard)
+            if tool_format is None
+            else ToolCallDetokenizer(tokenizer, prompt_token_ids, tool_format, stops=stops, output_filter=guard)
+        )
+        return [first, *(first.fresh(self._guard()) for _ in range(1, params.num_sequences))]
+
+    def _guard(self) -> OutputFilter | None:
+        if self._output_filter is None:
             return None
-        guard = None if self._output_filter is None else self._output_filter()
-        if tool_format is None:
-            return IncrementalDetokenizer(self._tokenizer, prompt_token_ids, stops=stops, output_filter=guard)
-        return ToolCallDetokenizer(self._tokenizer, prompt_token_ids, tool_format, stops=stops, output_filter=guard)
+        try:
+            return self._output_filter()
+        except Exception as error:
+            raise ValueError(f"no output filter can be made: {shown_error(error)}") from error
 
     def _bad_words(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
         if not params.bad_words or self._tokenizer is None:
             return ()
         words = bad_word_ids(self._tokenizer, params.bad_words)
         for word in words:
-            self._checked_ids("bad_words", word)
+            self._check_ids("bad_words", word)
         return words
 
     def _text_of_token(self, token_id: int) -> str | None:
@@ -166,26 +197,30 @@ class Intake:
             raise ValueError("the prompt is empty; at least one token is needed")
         return self._tokenizer.encode(text)
 
-    def _checked_ids(self, name: str, token_ids: Iterable[int]) -> list[int]:
+    def _prompt_ids(self, token_ids: Iterable[int]) -> list[int]:
         """The ids as a fresh list of plain ints, each inside the model's vocabulary."""
-        vocab_size = self._vocab_size
-        # A set has no order, and text and bytes are sequences of something else.
-        if isinstance(token_ids, str | bytes | Set | Mapping) or not isinstance(token_ids, Iterable):
-            raise ValueError(f"{name} is {shown(token_ids)}; it must be a list of token ids")
-        try:
-            checked = list(token_ids)
-        except TypeError as error:  # an array without axes says that it can be iterated, and cannot
-            raise ValueError(f"{name} is {shown(token_ids)}; it must be a list of token ids") from error
-        for token_id in checked:
-            # Integral, since ids often come from NumPy; but True is no token.
-            if isinstance(token_id, bool) or not isinstance(token_id, Integral) or not 0 <= token_id < vocab_size:
-                raise ValueError(f"{name} has {shown(token_id)}; a token id is a whole number in [0, {vocab_size})")
+        allowed = "a list of token ids"
+        if isinstance(token_ids, Set):  # which has no order
+            raise ValueError(f"prompt is {shown(token_ids)}; it must be {allowed}")
+        checked = checked_items("prompt", token_ids, allowed)
+        self._check_ids("prompt", checked)
         return list(map(int, checked))
 
+    def _check_ids(self, name: str, token_ids: Collection[Any]) -> None:
+        """Raises ValueError unless each is a token id of the model."""
+        # Integral, since ids often come from NumPy. All at once, for there may be as many as tokens in the vocabulary.
+        if not token_ids or (
+            all_of_kind(token_ids, Integral) and min(token_ids) >= 0 and max(token_ids) < self._vocab_size
+        ):
+            return
+        for token_id in token_ids:
+            if not all_of_kind([token_id], Integral) or not 0 <= token_id < self._vocab_size:
+                allowed = f"a token id is a whole number in [0, {self._vocab_size})"
+                raise ValueError(f"{name} has {shown(token_id)}; {allowed}")
 
-def _sequence(request: Request, index: int) -> Request:
-    """One of a request's several sequences. The first computes the prompt's log-probabilities, for all."""
-    params = request.params if index == 0 else replace(request.params, prompt_logprobs=None)
+
+def _sequence(request: Request, index: int, params: SamplingParams) -> Request:
+    """One of a request's several sequences."""
     return replace(
         request,
         request_id=f"{request.request_id}/{index}",

@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a prompt may have a million of them
 class Logprob:
     """What the model's raw distribution says of one token: nothing of a request's sampling parameters changes it.
 
     Attributes:
         logprob: natural logarithm of its probability.
-        rank: 1 for the most likely token; equally likely ones share a rank.
+        rank: 1 and as many as have a larger ``logprob``, so that equally likely tokens share a rank.
         decoded_token: its text in the middle of a text, or its spelling if it is special; None without a tokenizer.
     """
 
@@ -28,7 +28,7 @@ class RankedLogprobs:
 
     Attributes:
         logprob: of each token.
-        rank: of each token, 1 for the most likely.
+        rank: of each token, 1 and as many as have a larger log-probability.
         top_ids: for each distribution the most likely tokens, in that order.
         top_logprobs: theirs.
     """
@@ -49,6 +49,9 @@ class RankedLogprobs:
         """
         told = {token_id: Logprob(float(self.logprob[i]), int(self.rank[i]), spell(token_id))}
         ids, logprobs = self.top_ids[i, :num_top].tolist(), self.top_logprobs[i, :num_top].tolist()
-        for rank, (top_id, logprob) in enumerate(zip(ids, logprobs, strict=True), start=1):
+        rank, before = 0, None
+        for place, (top_id, logprob) in enumerate(zip(ids, logprobs, strict=True), start=1):
+            if logprob != before:
+                rank, before = place, logprob
             told.setdefault(top_id, Logprob(logprob, rank, spell(top_id)))
         return told

@@ -30,7 +30,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class CompletionOutput:
-    """One generated sequence.
+    """One generated sequence. Of several in a stream, one of which nothing is new may be the object given before.
 
     Attributes:
         index: which of the request's sequences it is.
@@ -124,7 +124,7 @@ class RequestOutput:
         prompt_logprobs: for each token of the prompt, by token id, what the raw distribution after the tokens before it
             says of it and of the most likely ones, and None for the first; None where they were not asked for. In the
             middle of a stream those that are known.
-        error: why the request was refused, or None.
+        error: why the request was refused, or why one of ``outputs`` broke off; None if neither is so.
     """
 
     request_id: str

@@ -36,7 +36,7 @@ class TokensToScore:
         """Those of a batch. What a resumed request reads once more of its output is no prompt, and is not scored."""
         places, token_ids, spans, end = [], [], {}, 0
         for i, row, begin in layout.pieces(batch):
-            if row.request.params.prompt_logprobs is not None:
+            if row.scores_prompt:
                 wanted = row.request.prompt_token_ids[row.start + 1 : row.start + row.num_tokens + 1]
                 places.append(layout.num_rows + begin + np.arange(len(wanted), dtype=np.int32))
                 token_ids += wanted

@@ -30,12 +30,14 @@ def rank(logits: Float[Array, "B V"], token_ids: Int32[Array, "B"], *, num_top: 
     largest = logits.max(axis=1, keepdims=True)
     log_total = jnp.log(jnp.exp(logits - largest).sum(axis=1, keepdims=True))
 
-    def logprobs(logits: Float[Array, "B K"]) -> Int32[Array, "B K"]:
-        return _bits((logits - largest) - log_total)  # the sum of both would round off what is small beside the largest
+    def logprobs(logits: Float[Array, "B K"]) -> Float[Array, "B K"]:
+        return (logits - largest) - log_total  # the sum of both would round off what is small beside the largest
 
-    ranks = 1 + (logits > own).sum(axis=1, keepdims=True, dtype=jnp.int32)
+    # Of log-probabilities and not of logits, which may differ where these round to the same: who sees only these would
+    # count otherwise.
+    ranks = 1 + (logprobs(logits) > logprobs(own)).sum(axis=1, keepdims=True, dtype=jnp.int32)
     top, top_ids = _largest(logits, num_top)
-    return jnp.concatenate([logprobs(own), ranks, top_ids, logprobs(top)], axis=1)
+    return jnp.concatenate([_bits(logprobs(own)), ranks, top_ids, _bits(logprobs(top))], axis=1)
 
 
 def read_ranked(words: Int32[np.ndarray, "B words"]) -> RankedLogprobs:

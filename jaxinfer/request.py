@@ -43,7 +43,7 @@ class Request:
     """A prompt, what its caller asked for, and the state of its generation.
 
     Attributes:
-        request_id: the caller's name for it, unique among the unfinished.
+        request_id: what errors and logs call it; of several sequences of one request each has its own.
         prompt_token_ids: the prompt, never empty.
         params: how its tokens are drawn.
         stop_token_ids: every token that ends it: the model's EOS unless ``ignore_eos``, and ``params.stop_token_ids``.

@@ -1,10 +1,9 @@
 """Runs batches on the device: packs each one, launches its programs, and hands back what will be its tokens.
 
 The runner owns the device's state: the weights, the KV cache, and of every slot the last token and what bias and
-penalties need. Nothing here waits for
-the device but what reads a step's output, so the host schedules the next step while this one runs; the last tokens stay
-on the device and feed the next step without passing through the host. A step is launched in two parts, since what its
-draw may not take is sometimes known only when the step before has been read.
+penalties need. Nothing here waits for the device but what reads a step's output, so the host schedules the next step
+while this one runs; the last tokens stay on the device and feed the next step without passing through the host. A step
+is launched in two parts, since what its draw may not take is sometimes known only when the step before has been read.
 """
 
 from collections.abc import Callable, Sequence
@@ -92,7 +91,8 @@ class ModelRunner:
         kv_dtype: dtype of the cache.
 
     Raises:
-        ValueError: the device has no room for the cache, or the limits are those of a model with other windows.
+        ValueError: the device has no room for the cache or the state of the slots, or the limits are those of a model
+            with other windows.
     """
 
     def __init__(self, model: Decoder, config: EngineConfig, *, kv_dtype: jnp.dtype) -> None:
@@ -223,7 +223,7 @@ class ModelRunner:
     def _score(self, step: ForwardStep) -> PromptScores | None:
         """Log-probabilities of the prompts' tokens that follow those of the step, where a row wants them."""
         pieces = step.batch.rows[step.batch.num_decode_rows :]
-        if step.hidden is None or all(row.request.params.prompt_logprobs is None for row in pieces):
+        if step.hidden is None or not any(row.scores_prompt for row in pieces):
             return None
         shape = (step.logits.shape[0], step.hidden.shape[0] - step.logits.shape[0])
         wanted, tiles = TokensToScore.of(step.batch, self.programs.layouts[shape]), []

@@ -52,8 +52,8 @@ class Scheduler:
         self._admission = Admission(config, self._pages)
         self._free_slots = list(range(config.max_num_seqs - 1, -1, -1))
         # Both in order of arrival, and all that run arrived before all that wait.
-        self._waiting: OrderedDict[str, Request] = OrderedDict()  # a plain dict is slow to pop from the front
-        self._running: dict[str, Request] = {}
+        self._waiting: OrderedDict[Request, None] = OrderedDict()  # a plain dict is slow to pop from the front
+        self._running: dict[Request, None] = {}
         self._without_room: Request | None = None
         self._counters = Counters()
 
@@ -86,22 +86,22 @@ class Scheduler:
         """Take over a new request, behind all that wait.
 
         Raises:
-            ValueError: its id is in use, its prompt is empty, or it can never fit; the message gives the numbers.
+            ValueError: as ``check_fits``.
         """
-        if request.request_id in self._waiting or request.request_id in self._running:
-            raise ValueError(f"request id {request.request_id!r} is in use by an unfinished request")
-        self._admission.check_fits(request)
-        self._waiting[request.request_id] = request
+        self.check_fits(request)
+        self._waiting[request] = None
 
-    def end(self, request_id: str, reason: FinishReason = "abort") -> Request | None:
+    def check_fits(self, request: Request) -> None:
+        """Raises ValueError where its prompt is empty, or it can never fit; the message gives the numbers."""
+        self._admission.check_fits(request)
+
+    def end(self, request: Request, reason: FinishReason = "abort") -> None:
         """End a waiting or running request now; its slot and pages are free on return.
 
-        Rows of it that are in flight run on, and what they draw is dropped. An unknown or finished id gives None.
+        Rows of it that are in flight run on, and what they draw is dropped. One that has ended stays as it is.
         """
-        request = self._waiting.get(request_id) or self._running.get(request_id)
-        if request is not None:
+        if not request.is_finished:
             self._finish(request, reason)
-        return request
 
     def forget_prefixes(self) -> None:
         """Share no page that is known now: for when steps failed that were to write them."""
@@ -109,9 +109,9 @@ class Scheduler:
 
     def schedule(self) -> Batch | None:
         """The next step's work, taken as launched; None if nothing can run before a commit or an arrival."""
-        self._pages.slide(self._running.values())  # before any is taken, so that none is preempted for lack of these
+        self._pages.slide(self._running)  # before any is taken, so that none is preempted for lack of these
         decode_rows, pieces, budget = [], [], self._config.max_chunk_tokens
-        for request in list(self._running.values()):
+        for request in list(self._running):
             if request.slot is None:  # preempted for one before it
                 break
             if request.is_prefilling:
@@ -163,16 +163,17 @@ class Scheduler:
         """Admit the request that waits at the head, if it can run to a useful length; none overtakes it."""
         if not self._waiting or not self._free_slots:
             return None
-        head = next(iter(self._waiting.values()))
+        head = next(iter(self._waiting))
         # There was no room, and no request gave any back since. It may now find more of its prefix than then, but to
         # count again would cost each step, and before long somebody ends.
         if head is self._without_room:
             return None
         if head.num_pending_samples > 0:  # preempted a moment ago: the tokens that it is to go on from are in flight
             return None
-        # Log-probabilities of a prompt come from computing it.
-        num_prefix_pages = 0 if head.params.prompt_logprobs is not None else self._pages.find_prefix(head)
-        if not self._admission.has_room(head, num_prefix_pages, self._running.values()):
+        # Log-probabilities of a prompt come from computing it; once a token has been drawn they are all known.
+        computes_whole = head.params.prompt_logprobs is not None and not head.output_token_ids
+        num_prefix_pages = 0 if computes_whole else self._pages.find_prefix(head)
+        if not self._admission.has_room(head, num_prefix_pages, self._running):
             self._without_room = head
             return None
         self._admit(head, num_prefix_pages)
@@ -187,8 +188,8 @@ class Scheduler:
         else:
             self._counters.num_resumptions += 1
             self._counters.num_recomputed_tokens += max(0, request.num_scheduled_tokens - num_cached)
-        del self._waiting[request.request_id]
-        self._running[request.request_id] = request
+        del self._waiting[request]
+        self._running[request] = None
         request.status = RequestStatus.RUNNING
         request.slot = self._free_slots.pop()
         request.num_prefill_tokens = request.num_known_tokens
@@ -199,8 +200,8 @@ class Scheduler:
     def _preempt(self, request: Request) -> None:
         """Take a running request's slot and pages, and let it wait before all others."""
         self._vacate(request)
-        self._waiting[request.request_id] = request
-        self._waiting.move_to_end(request.request_id, last=False)
+        self._waiting[request] = None
+        self._waiting.move_to_end(request, last=False)
         request.status = RequestStatus.WAITING
         request.num_preemptions += 1
         self._counters.num_preemptions += 1
@@ -213,7 +214,7 @@ class Scheduler:
         which nobody writes any more.
         """
         assert request.slot is not None, "a running request has a slot"
-        del self._running[request.request_id]
+        del self._running[request]
         self._free_slots.append(request.slot)
         request.slot = None
         self._pages.close(request)
@@ -251,7 +252,7 @@ class Scheduler:
     def _make_room(self, request: Request, num_tokens: int) -> int:
         """Preempt requests that arrived later until this one can hold so many tokens; returns how many it can hold."""
         while (reach := self._pages.longest_end(request)) < num_tokens:
-            latest = next(reversed(self._running.values()))
+            latest = next(reversed(self._running))
             if latest is request:
                 break
             self._preempt(latest)
@@ -268,7 +269,7 @@ class Scheduler:
     def _finish(self, request: Request, reason: FinishReason) -> None:
         """End a request and give back all it held."""
         if request.slot is None:
-            del self._waiting[request.request_id]
+            del self._waiting[request]
             self._without_room = None  # it may be this one, which is to be forgotten
         else:
             self._vacate(request)

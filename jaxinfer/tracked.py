@@ -48,7 +48,7 @@ class TrackedRequest:
     def output(self) -> RequestOutput:
         """Its state as its caller sees it; text that was in an output before is not in its deltas."""
         requests = [answer.request for answer in self.answers]
-        first, is_finished = requests[0], self.is_finished
+        first, is_finished, chosen = requests[0], self.is_finished, self._chosen()
         num_tokens = sum([len(request.output_token_ids) for request in requests])
         metrics = RequestMetrics(
             arrival_time=self.arrival_time,
@@ -62,19 +62,13 @@ class TrackedRequest:
             request_id=self.request_id,
             prompt=self.prompt,
             prompt_token_ids=self.shown_prompt_ids,
-            outputs=[answer.completion(index) for index, answer in enumerate(self._chosen())],
+            outputs=[answer.completion(index) for index, answer in enumerate(chosen)],
             finished=is_finished,
             metrics=metrics,
             usage=Usage(first.num_prompt_tokens, num_tokens, first.num_cached_tokens),
             prompt_logprobs=None if first.params.prompt_logprobs is None else list(self.prompt_logprobs),
-            error=self._error,
+            error=next((answer.error for answer in chosen if answer.error is not None), None),
         )
-
-    @property
-    def _error(self) -> str | None:
-        """Why sequences of it failed, or None."""
-        errors = [answer.error for answer in self.answers if answer.error is not None]
-        return errors[0] if errors else None
 
     def _chosen(self) -> list[Answer]:
         """The sequences to give: all, or the best ``n`` of them, the first of equals first."""

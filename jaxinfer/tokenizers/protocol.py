@@ -34,6 +34,9 @@ class TextStream(Protocol):
     def settle(self) -> str:
         """``pending``, given for good: tokens that follow do not change it, nor it them."""
 
+    def fork(self) -> "TextStream":
+        """Another stream that goes on from here, for as little as a token costs: no token is read again."""
+
 
 @dataclass(frozen=True)
 class EncodedChat:

@@ -7,6 +7,7 @@ tokens are made of, and holds exactly what a later token could change.
 
 import codecs
 from collections.abc import Callable, Sequence
+from copy import copy
 
 type Known = Callable[[Sequence[int]], list[int]]
 """Of some ids those that have a token; ValueError for what is no id."""
@@ -53,6 +54,9 @@ class ByteStream:
         text, self._held = self.pending(), b""
         return text
 
+    def fork(self) -> "ByteStream":
+        return copy(self)
+
     def _is_whole_text(self, token_id: int) -> bool:
         data = self._token_bytes(token_id)
         try:
@@ -94,7 +98,7 @@ class WindowStream:
         known = self._known([token_id])
         if not known:
             return ""
-        self._held += known
+        self._held = [*self._held, *known]  # a list of its own: a fork has the same
         num_settled = len(self._held) - self._num_unsettled(self._held)
         if num_settled == 0:
             return ""
@@ -113,6 +117,9 @@ class WindowStream:
             self._move_context(self._held)
         self._held = []
         return text
+
+    def fork(self) -> "WindowStream":
+        return copy(self)
 
     def _text_after_context(self, ids: Sequence[int]) -> str:
         return self._decode([*self._before, *ids])[len(self._before_text) :]

@@ -1,6 +1,9 @@
 """The text of a request that may call tools: its calls are kept out of it."""
 
 from collections.abc import Sequence
+from copy import copy
+from functools import partial
+from typing import Self
 
 from jaxinfer.detokenizer import GuardedStream, TextEnd, TextPieces
 from jaxinfer.output_filter import OutputFilter
@@ -40,7 +43,8 @@ class ToolCallDetokenizer:
         self._stream = GuardedStream(tokenizer, prompt_token_ids, stops, output_filter)
         self._coder = MarkerCoder(tokenizer, tool_format.markers)
         in_thought = _in_thought(tokenizer, prompt_token_ids, tool_format)
-        self._reader = CallReader(tool_format, self._coder.spelled, in_thought=in_thought)
+        self._new_reader = partial(CallReader, tool_format, self._coder.spelled, in_thought=in_thought)
+        self._reader = self._new_reader()
         self._text = TextPieces()
         self.tool_calls: tuple[ToolCall, ...] = ()
 
@@ -63,6 +67,12 @@ class ToolCallDetokenizer:
         coded = self._reader.push(rest) + self._reader.finish(is_whole=is_whole)
         self.tool_calls = tuple(self._reader.calls)
         return self._text.add(self._coder.shown(coded))
+
+    def fresh(self, output_filter: OutputFilter | None) -> Self:
+        other = copy(self)
+        other._stream, other._coder = self._stream.fresh(output_filter), copy(self._coder)
+        other._reader, other._text = self._new_reader(), TextPieces()
+        return other
 
     def _push_one(self, token_id: int) -> str:
         marker = self._coder.silent.get(token_id)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain, product
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -160,6 +161,43 @@ def check_deltas(tokenizer, data):
 
     assert "".join(deltas) == expected
     assert detokenizer.text == expected
+
+
+def test_a_fork_in_the_middle_of_a_character_goes_on_by_itself(tokenizer):
+    """The stream that it came from has all of the character before the fork has more, and then a word."""
+    whole, word = spelled_by_bytes(tokenizer, "😀"), tokenizer.encode("he", add_special_tokens=False)
+    stream = tokenizer.text_stream([*word, *whole[:-2]])
+    fork, other = stream.fork(), stream.fork()
+    given = "".join(map(stream.push, [*whole[-2:], *word]))
+    assert fork.pending() == other.pending()
+    assert "".join(map(fork.push, whole[-2:])) + fork.settle() == "😀"
+    assert other.push(whole[-2]) + "".join(map(other.push, [whole[-1], *word])) + other.settle() == given
+    assert given == tokenizer.decode([*word, *whole, *word])[len(tokenizer.decode(word)) :]
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_fork_goes_on_by_itself(tokenizer, data):
+    """Whatever the stream that it came from reads meanwhile, before it and after it."""
+    ids = [data.draw(token_ids(tokenizer), label=name) for name in ("context", "both", "first", "second")]
+    stream = tokenizer.text_stream(ids[0])
+    given = "".join(map(stream.push, ids[1]))
+    fork = stream.fork()
+    both = [given, given]
+    for which, token_id in interleaved(ids[2], ids[3], data.draw(st.randoms(use_true_random=False))):
+        both[which] += (stream, fork)[which].push(token_id)
+    for text, own, rest in zip(both, ids[2:], (stream.settle(), fork.settle()), strict=True):
+        alone = tokenizer.text_stream(ids[0])
+        assert text + rest == "".join(map(alone.push, ids[1] + own)) + alone.settle()
+
+
+def interleaved(first: list[int], second: list[int], rng: Random) -> list[tuple[int, int]]:
+    """Which of the two, and its next item, in any order of the two."""
+    turns = [0] * len(first) + [1] * len(second)
+    rng.shuffle(turns)
+    items = iter(first), iter(second)
+    return [(turn, next(items[turn])) for turn in turns]
 
 
 def test_a_decoder_that_the_law_cannot_hold_for_is_refused(tmp_path):

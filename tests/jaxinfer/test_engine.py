@@ -6,6 +6,7 @@ import itertools
 import random
 import signal
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from jaxinfer.batch import Batch
 from jaxinfer.engine import Engine
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.structured_outputs.params import StructuredOutputsParams
 from tests.engines import finish, greedy, run_alone
 from tests.fake_runner import VOCAB_SIZE, FakeStep, expected_tokens
 from tests.fakes import fake_engine
@@ -240,6 +242,21 @@ def test_an_output_that_was_interrupted_is_still_due(monkeypatch: pytest.MonkeyP
     assert finish(engine)["a"].outputs[0].token_ids == expected_tokens([1, 2], 1)
 
 
+def test_an_output_that_was_interrupted_is_not_due_after_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine()
+    engine.add_request("a", [1, 2], greedy(5), stream=True)
+    engine.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_output", lambda tracked: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+    aborted = engine.abort("a")
+    assert aborted is not None
+    assert aborted.outputs[0].token_ids == expected_tokens([1, 2], 1)
+    assert finish(engine) == {}
+    assert_idle(engine)
+
+
 def test_ctrl_c_in_the_middle_of_a_launch_takes_effect_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real SIGINT after the device was given the step and before the host has noted it."""
     engine = fake_engine()
@@ -350,8 +367,45 @@ def test_text_that_cannot_be_made_ends_its_request_only() -> None:
 
 
 def test_end_tokens_beyond_the_vocabulary_are_no_fault() -> None:
-    engine = fake_engine(eos_token_ids=[VOCAB_SIZE + 5])
+    engine = fake_engine(eos_token_ids=[VOCAB_SIZE + 100])
     assert run_alone(engine, [3], greedy(4, min_tokens=2)).outputs[0].token_ids == expected_tokens([3], 4)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params"),
+    [
+        ([VOCAB_SIZE], {}),
+        ([1] * 65, {}),
+        ([1] * 40, {}),
+        ([1], {"allowed_token_ids": [5], "stop_token_ids": [5], "min_tokens": 1}),
+        ([1], {"structured_outputs": StructuredOutputsParams(regex="a")}),
+        ([1], {"stop": "a"}),
+        ([1], {"stop_token_ids": [VOCAB_SIZE], "n": 3}),
+    ],
+)
+def test_a_refused_request_changes_no_seed(prompt: list[int], params: dict[str, Any]) -> None:
+    """One that never ran must not change what the next one draws."""
+
+    def seeds(*, with_refused: bool) -> list[int]:
+        engine = fake_engine(num_kv_pages=9)
+        for name in "ab":
+            engine.add_request(name, [1], SamplingParams(max_tokens=2, n=2))
+            if with_refused:
+                with pytest.raises(ValueError, match=r"prompt|token|vocabulary"):
+                    engine.add_request("refused", prompt, SamplingParams(max_tokens=9, **params))
+        return [answer.request.seed for tracked in engine._tracked.values() for answer in tracked.answers]
+
+    assert seeds(with_refused=True) == seeds(with_refused=False)
+
+
+def test_long_names_are_shown_in_part() -> None:
+    engine, name = fake_engine(), "a" * 10**6
+    engine.add_request(name, [1], greedy(2))
+    for prompt in ([1], []):
+        with pytest.raises(ValueError, match=r"'aaa.*\.\.\..*aaa' (is in use|has an empty prompt)") as refused:
+            engine.add_request(name + "a" * (not prompt), prompt, greedy(2))
+        assert len(str(refused.value)) < 200
+    assert list(finish(engine)) == [name]
 
 
 def test_nothing_of_requests_that_ended_is_kept() -> None:

@@ -1,5 +1,7 @@
 """What a caller is told of tokens, over a model whose log-probabilities are known: -t / 64 for token t, always."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,17 @@ def test_the_token_itself_comes_first_and_then_the_most_likely() -> None:
     assert list(ranked.of(0, 3, 2, str).items()) == [(3, Logprob(-1.5, 2, "3")), (7, Logprob(-1.0, 1, "7"))]
     assert list(ranked.of(1, 9, 1, str)) == [9, 4]
     assert list(ranked.of(1, 9, 0, str)) == [9]
-    assert [type(value) for value in vars(ranked.of(0, 3, 0, str)[3]).values()] == [float, int, str]
+    assert [type(value) for value in astuple(ranked.of(0, 3, 0, str)[3])] == [float, int, str]
+
+
+def test_equally_likely_tokens_share_a_rank_whichever_was_drawn() -> None:
+    """The third and the fourth are equal, and so are the fifth and one that was drawn and is not among the five."""
+    likely = np.float32([-1, -1.5, -2, -2, -3])
+    for token_id, of_drawn, rank in ((8, -2, 3), (9, -2, 3), (5, -3, 5)):
+        ranked = RankedLogprobs(np.float32([of_drawn]), np.int32([rank]), np.int32([[6, 7, 8, 9, 4]]), likely[None])
+        told_of = ranked.of(0, token_id, 5, str)
+        assert {each: told_of[each].rank for each in (6, 7, 8, 9, 4)} == {6: 1, 7: 2, 8: 3, 9: 3, 4: 5}
+        assert told_of[token_id].rank == rank
 
 
 @pytest.mark.parametrize("num_top", [0, 1, 20])
@@ -89,6 +101,21 @@ def test_preempted_requests_are_told_of_each_token_once() -> None:
         assert completion.token_ids == expected_tokens(prompt, 30)
         assert completion.logprobs == [told(token, 0) for token in completion.token_ids]
         assert outputs[name].prompt_logprobs == [None, *(told(token, 0) for token in prompt[1:])]
+
+
+def test_a_preempted_request_whose_prompt_is_told_finds_its_pages_again() -> None:
+    """It is computed again as little as one that asked for nothing, and of no token is told twice."""
+    recomputed, told_of = [], []
+    for prompt_logprobs in (None, 0):
+        engine = fake_engine(num_kv_pages=20, max_num_seqs=6)
+        for i in range(8):
+            engine.add_request(str(i), range(i, i + 3 * i + 2), greedy(30, prompt_logprobs=prompt_logprobs))
+        finish(engine)
+        recomputed.append(engine.scheduler.counters.num_recomputed_tokens)
+        rows = [row for batch in engine._runner.batches for row in batch.rows if row.scores_prompt]
+        told_of.append(sum(row.num_tokens for row in rows))
+    assert recomputed[0] == recomputed[1] > 0
+    assert told_of == [0, sum(3 * i + 2 for i in range(8))]
 
 
 def test_an_aborted_request_is_told_what_is_known() -> None:

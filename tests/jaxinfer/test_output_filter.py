@@ -116,6 +116,27 @@ def test_a_blocked_word_is_never_given_out(text: str, word: str, at_once: int) -
         assert before.startswith(given_out)
 
 
+@pytest.mark.parametrize("calls", [False, True])
+def test_a_fresh_detokenizer_has_a_filter_and_a_search_of_its_own(calls: bool) -> None:
+    """Both write by turns; one is in the middle of a stop string, the other finds it."""
+    prompt, stops = TOKENIZER.encode("漢")[:2], StopStrings(["stop"])
+    first: IncrementalDetokenizer | ToolCallDetokenizer = (
+        ToolCallDetokenizer(TOKENIZER, prompt, MISTRAL, stops=stops, output_filter=Blocklist("bad"))
+        if calls
+        else IncrementalDetokenizer(TOKENIZER, prompt, stops=stops, output_filter=Blocklist("bad"))
+    )
+    others = [first.fresh(None), first.fresh(Redactor()), first.fresh(Blocklist("bad"))]
+    texts = ["x bad stop", "sto bad stop", "12 stop", "x ba"]
+    for detokenizer, text in zip([first, *others], texts, strict=True):
+        detokenizer.push(TOKENIZER.encode("漢")[2:] + TOKENIZER.encode(text)[:3])
+    for detokenizer, text in zip([first, *others], texts, strict=True):
+        detokenizer.push(TOKENIZER.encode(text)[3:])
+        detokenizer.finish(is_whole=True)
+    assert [detokenizer.text for detokenizer in (first, *others)] == ["漢x ", "漢sto bad ", "漢*** ", "漢x ba"]
+    ends = [FILTERED, TextEnd("stop", "stop"), TextEnd("stop", "stop"), None]
+    assert [detokenizer.ended for detokenizer in (first, *others)] == ends
+
+
 def test_a_filter_may_change_the_text() -> None:
     deltas, detokenizer = run("no 123\nno 45", Redactor())
     assert (detokenizer.text, detokenizer.ended) == ("no ***\nno ***", None)

@@ -153,7 +153,7 @@ def test_none_is_admitted_again_before_its_tokens_in_flight_are_known():
     ninth, tenth = scheduler.schedule(), scheduler.schedule()
     assert summary(tenth) == [("a", 12, 1)]
     assert second.num_pending_samples == 1
-    scheduler.end("a")  # now there is room for all it may ever need
+    scheduler.end(first)  # now there is room for all it may ever need
     assert scheduler.schedule() is None
 
     assert scheduler.commit(ninth, [TOKEN, 55]) == [second]
@@ -179,11 +179,11 @@ def test_a_row_in_flight_may_end_it_while_it_waits(token, max_new, reason):
 def test_abort_of_a_preempted_request():
     scheduler, first, second = two_at_the_brink(num_steps=8)
     ninth, _ = scheduler.schedule(), scheduler.schedule()
-    assert scheduler.end("b") is second
+    scheduler.end(second)
     assert (second.finish_reason, scheduler.num_waiting, scheduler.num_free_pages) == ("abort", 0, (2,))
     assert scheduler.commit(ninth, [TOKEN, TOKEN]) == [first]
     assert second.output_token_ids == [TOKEN] * 8
-    assert scheduler.end("b") is None
+    scheduler.end(second)
     add(scheduler, "b", 4, max_new=1)
     assert scheduler.num_waiting == 1
 

@@ -59,6 +59,14 @@ def test_the_most_likely_tokens_may_all_be_in_one_block_or_each_in_another():
     check(logits, np.array([3205, 63]), 20)
 
 
+def test_the_rank_is_that_of_the_log_probabilities_that_are_told():
+    """The first logits differ by less than log-probabilities of their size can."""
+    logits = np.float32([[1e-8, 2e-8, -1, 0, *[-0.5] * 60]])
+    found = [ranked(logits, np.array([token]), 3) for token in range(4)]
+    assert len({told.logprob.item() for told in found}) == 2
+    assert [told.rank.item() for told in found] == [1, 1, 64, 1]
+
+
 def test_what_a_vocabulary_of_one_token_tells():
     check(np.array([[-7.5]], np.float32), np.array([0]), 1)
 

@@ -239,19 +239,34 @@ def test_slot_and_pages_of_a_stop_go_to_the_next_while_the_surplus_step_runs():
 def test_abort_of_a_waiting_request():
     scheduler = make_scheduler()
     requests = [add(scheduler, name, num_prompt=3) for name in "abc"]
-    assert scheduler.end("b") is requests[1]
+    scheduler.end(requests[1])
     assert requests[1].finish_reason == "abort"
     assert scheduler.num_waiting == 2
     assert summary(step(scheduler)) == [("a", 0, 3), ("c", 0, 3)]
 
 
-def test_abort_of_an_unknown_or_finished_id_changes_nothing():
+def test_abort_of_one_that_has_ended_changes_nothing():
+    """Not even another one that has its name now."""
     scheduler = make_scheduler()
     request = add(scheduler, "a", num_prompt=3, max_new=1)
-    assert scheduler.end("b") is None
     step(scheduler)
-    assert scheduler.end("a") is None
+    namesake = add(scheduler, "a", num_prompt=3)
+    scheduler.end(request)
     assert request.finish_reason == "length"
+    step(scheduler)
+    scheduler.end(request)
+    assert (namesake.finish_reason, namesake.output_token_ids) == (None, [TOKEN])
+
+
+def test_requests_of_one_name_are_served_side_by_side():
+    """Whether a name may come twice is for the engine to say."""
+    scheduler = make_scheduler()
+    first, second = (add(scheduler, "a", num_prompt=3, max_new=2) for _ in range(2))
+    step(scheduler)
+    scheduler.end(second)
+    assert summary(step(scheduler)) == [("a", 3, 1)]
+    assert (first.finish_reason, second.finish_reason) == ("length", "abort")
+    assert scheduler.num_free_pages == (32,)
 
 
 @pytest.mark.parametrize("num_launched", range(6))
@@ -264,7 +279,7 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
     while scheduler.has_unfinished or in_flight:
         if launched == num_launched and num_left is None:
             num_committed = len(victim.output_token_ids)
-            assert scheduler.end("victim") is victim
+            scheduler.end(victim)
             assert scheduler.num_free_pages == (32 - sum(len(table.pages) for table in other.page_tables),)
             num_left = scheduler.num_running + scheduler.num_waiting
         if (batch := scheduler.schedule()) is not None:
@@ -281,9 +296,9 @@ def test_abort_at_any_point_returns_all_at_once_and_leaves_the_others_alone(num_
 
 def test_a_new_request_with_the_id_of_an_aborted_one_gets_none_of_its_tokens():
     scheduler = make_scheduler()
-    add(scheduler, "a", num_prompt=3)
+    request = add(scheduler, "a", num_prompt=3)
     in_flight = scheduler.schedule()
-    scheduler.end("a")
+    scheduler.end(request)
     successor = add(scheduler, "a", num_prompt=3)
     assert commit(scheduler, in_flight) == []
     assert successor.output_token_ids == []
@@ -292,10 +307,10 @@ def test_a_new_request_with_the_id_of_an_aborted_one_gets_none_of_its_tokens():
 
 def test_an_abort_lets_the_next_one_in():
     scheduler = make_scheduler(max_num_seqs=1)
-    add(scheduler, "a", num_prompt=3)
+    request = add(scheduler, "a", num_prompt=3)
     add(scheduler, "b", num_prompt=3)
     step(scheduler)
-    scheduler.end("a")
+    scheduler.end(request)
     assert summary(step(scheduler)) == [("b", 0, 3)]
 
 
@@ -308,7 +323,7 @@ def test_running_requests_hold_different_slots_and_a_freed_one_is_taken_again():
     step(scheduler)
     assert sorted(request.slot for request in requests) == [0, 1, 2]
     freed = requests[1].slot
-    scheduler.end("b")
+    scheduler.end(requests[1])
     late = add(scheduler, "d", num_prompt=3, max_new=20)
     step(scheduler)
     assert late.slot == freed
@@ -327,11 +342,13 @@ def test_a_slot_does_not_change_while_a_request_runs():
 
 def test_a_finished_request_is_forgotten():
     scheduler = make_scheduler()
-    references = [weakref.ref(add(scheduler, name, num_prompt=3, max_new=2)) for name in "abcd"]
-    scheduler.end("b")
+    requests = [add(scheduler, name, num_prompt=3, max_new=2) for name in "abcd"]
+    references = [weakref.ref(request) for request in requests]
+    scheduler.end(requests[1])
     step(scheduler)
-    scheduler.end("c")
+    scheduler.end(requests[2])
     step(scheduler)
+    requests.clear()
     gc.collect()
     assert [reference() for reference in references] == [None] * 4
 
@@ -339,10 +356,12 @@ def test_a_finished_request_is_forgotten():
 def test_a_head_that_found_no_room_is_forgotten_when_it_is_aborted():
     scheduler = make_scheduler(num_kv_pages=4)
     add(scheduler, "a", num_prompt=8, max_new=3)
-    reference = weakref.ref(add(scheduler, "b", num_prompt=8))
+    request = add(scheduler, "b", num_prompt=8)
+    reference = weakref.ref(request)
     step(scheduler)
     assert scheduler.num_waiting == 1
-    scheduler.end("b")
+    scheduler.end(request)
+    del request
     gc.collect()
     assert reference() is None
 
@@ -351,9 +370,9 @@ def test_a_head_that_found_no_room_is_forgotten_when_it_is_aborted():
 def test_what_the_scheduler_keeps_does_not_grow_with_the_requests_it_served(prefix_cache):
     scheduler, sizes = make_scheduler(prefix_cache=prefix_cache), []
     for i in range(4000):
-        add(scheduler, f"request-{i}", num_prompt=1 + i % 9, max_new=i % 5)
+        request = add(scheduler, f"request-{i}", num_prompt=1 + i % 9, max_new=i % 5)
         if i % 7 == 0:
-            scheduler.end(f"request-{i}")
+            scheduler.end(request)
         if scheduler.num_waiting > 3:
             step(scheduler, token=STOP if i % 11 == 0 else TOKEN)
         if i % 1000 == 999:

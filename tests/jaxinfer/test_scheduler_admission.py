@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scheduling import add, commit, make_scheduler, step, summary
+from tests.scheduling import add, make_scheduler, step, summary
 
 
 def test_a_head_that_does_not_fit_blocks_those_behind():
@@ -151,17 +151,3 @@ def test_an_empty_prompt_is_refused_and_the_others_go_on():
         add(scheduler, "a", num_prompt=0)
     step(scheduler)
     assert other.finish_reason == "length"
-
-
-def test_an_id_in_use_is_refused():
-    scheduler = make_scheduler()
-    request = add(scheduler, "a", num_prompt=2, max_new=1)
-    with pytest.raises(ValueError, match="'a' is in use"):
-        add(scheduler, "a", num_prompt=2)  # while it waits
-    batch = scheduler.schedule()
-    with pytest.raises(ValueError, match="'a' is in use"):
-        add(scheduler, "a", num_prompt=2)  # while it runs
-    commit(scheduler, batch)
-    assert request.is_finished
-    add(scheduler, "a", num_prompt=2)
-    assert scheduler.num_waiting == 1

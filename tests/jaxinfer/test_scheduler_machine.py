@@ -137,25 +137,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             with pytest.raises(ValueError, match=name):
                 self.scheduler.add(request)
 
-    @precondition(lambda self: self.unfinished)
-    @rule(data=st.data())
-    def add_with_an_id_in_use(self, data: st.DataObject) -> None:
-        used = data.draw(st.sampled_from(self.unfinished)).request.request_id
-        with pytest.raises(ValueError, match=used):
-            self.scheduler.add(Request(used, [1], SamplingParams(), frozenset(), 1, seed=0))
-
     @precondition(lambda self: len(self.unfinished) > 1)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
         account = data.draw(st.sampled_from(self.unfinished))
-        assert self.scheduler.end(account.request.request_id) is account.request
+        self.scheduler.end(account.request)
         self.end(account, "abort")
 
     @precondition(lambda self: len(self.unfinished) < len(self.accounts))
     @rule(data=st.data())
     def abort_what_has_ended(self, data: st.DataObject) -> None:
         ended = [account for account in self.accounts if account not in self.unfinished]
-        assert self.scheduler.end(data.draw(st.sampled_from(ended)).request.request_id) is None
+        self.scheduler.end(data.draw(st.sampled_from(ended)).request)
 
     @precondition(lambda self: len(self.accounts) > 4)
     @rule()

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from jaxinfer.engine import Engine
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.seeds import sequence_seed
+from jaxinfer.tokenizers.huggingface import HuggingFaceTokenizer
+from jaxinfer.tool_calls import ToolCallFormat
+from jaxinfer.tool_calls.mistral import MISTRAL
 from tests.engines import finish, run_alone
 from tests.fake_runner import VOCAB_SIZE, FakeStep, expected_tokens, logprob
 from tests.fakes import fake_engine
@@ -223,17 +227,36 @@ def test_a_step_that_cannot_be_read_ends_all_of_them(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["a/0", "a/2"])
-def test_ids_that_collide_with_those_of_sequences_are_refused_and_leave_nothing(name: str) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_request_may_be_called_what_logs_call_a_sequence(name: str, is_first: bool) -> None:
     engine = fake_engine()
-    engine.add_request(name, [1], hot(3, seed=1))
-    with pytest.raises(ValueError, match=f"'{name}' is in use"):
-        engine.add_request("a", PROMPT, hot(3, n=3))
-    assert engine.scheduler.num_waiting == 1
-    assert sequences(finish(engine)[name]) == expected_sequences([1], 3, 1, 1)
-    engine.add_request("a", PROMPT, hot(3, n=3, seed=1))
-    with pytest.raises(ValueError, match=f"'{name}' is in use"):
-        engine.add_request(name, [1], hot(3))
-    assert sequences(finish(engine)["a"]) == expected_sequences(PROMPT, 3, 1, 3)
+    requests = {name: ([1], hot(3, seed=1)), "a": (PROMPT, hot(3, n=3, seed=1))}
+    for each in requests if is_first else reversed(requests):
+        engine.add_request(each, *requests[each])
+    outputs = finish(engine)
+    assert sequences(outputs[name]) == expected_sequences([1], 3, 1, 1)
+    assert sequences(outputs["a"]) == expected_sequences(PROMPT, 3, 1, 3)
+    assert_idle(engine)
+
+
+@pytest.mark.parametrize("how", ["abort", "fail"])
+def test_whatever_ends_a_request_leaves_one_alone_that_is_called_like_its_ended_sequence(how: str) -> None:
+    """The first sequence stops at its second token, and the second goes on."""
+    whole = expected_sequences(PROMPT, 20, 5, 2)
+    engine = fake_engine()
+    engine.add_request("a", PROMPT, hot(20, n=2, seed=5, stop_token_ids=[whole[0][1]]), stream=True)
+    for _ in range(7):
+        engine.step()
+    answers = engine._tracked["a"].answers
+    assert [answer.request.is_finished for answer in answers] == [True, False]
+    engine.add_request("a/0", [1], hot(9, seed=1))
+    engine.step()
+    if how == "abort":
+        engine.abort("a")
+    else:
+        engine._fail(answers[0], RuntimeError("its text cannot be read"))
+    outputs = finish(engine)
+    assert sequences(outputs["a/0"]) == expected_sequences([1], 9, 1, 1)
     assert_idle(engine)
 
 
@@ -242,6 +265,50 @@ def test_a_prompt_that_does_not_fit_is_refused_for_all() -> None:
     with pytest.raises(ValueError, match="max_model_len"):
         engine.add_request("a", [1] * 65, hot(3, n=3))
     assert_idle(engine)
+
+
+# ---- what several cost -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("prompt_logprobs", "num_made"), [(None, 1), (0, 2)])
+def test_the_parameters_of_a_hundred_sequences_are_made_once_or_twice(
+    prompt_logprobs: int | None, num_made: int
+) -> None:
+    engine = fake_engine()
+    params = hot(2, n=100, logit_bias=dict.fromkeys(range(64), 1.0), prompt_logprobs=prompt_logprobs)
+    engine.add_request("a", PROMPT, params)
+    made = [answer.request.params for answer in engine._tracked["a"].answers]
+    assert len(set(map(id, made))) == num_made
+    assert [each.prompt_logprobs for each in made] == [prompt_logprobs, *[None] * 99]
+
+
+@pytest.mark.parametrize("tool_format", [None, MISTRAL])
+def test_the_prompt_is_read_once_for_the_text_of_all(
+    tool_format: ToolCallFormat | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, read = scripted_engine(["é"] * 50), []
+    text_stream = HuggingFaceTokenizer.text_stream
+    monkeypatch.setattr(
+        HuggingFaceTokenizer, "text_stream", lambda self, ids=(): read.append(ids) or text_stream(self, ids)
+    )
+    engine.add_request("a", byte_tokenizer().encode("é")[:1], hot(9, n=50), tool_format=tool_format)
+    assert len(read) == 1
+    assert {completion.text for completion in finish(engine)["a"].outputs} == {"é"}
+
+
+def test_of_a_stream_only_what_is_new_is_made_anew() -> None:
+    """Two of five sequences run at a time: of the others nothing is new."""
+    engine = fake_engine(max_num_seqs=2)
+    engine.add_request("a", PROMPT, hot(4, n=5, seed=1), stream=True)
+    outputs = []
+    while engine.has_unfinished:
+        outputs += engine.step()
+    num_new = [
+        sum(new is not old for new, old in zip(after.outputs, before.outputs, strict=True))
+        for before, after in pairwise(outputs)
+    ]
+    assert max(num_new) <= 4, "two that ended, and two in their place"
+    assert sequences(outputs[-1]) == expected_sequences(PROMPT, 4, 1, 5)
 
 
 # ---- the best of several ---------------------------------------------------------------------------------------------
@@ -299,6 +366,16 @@ def test_a_sequence_that_failed_is_the_worst() -> None:
     assert [completion.finish_reason for completion in output.outputs] == ["length", "length"]
     whole = expected_sequences(PROMPT, 4, 1, 3)
     assert sequences(output) == sorted(whole[1:], key=lambda tokens: -sum(map(logprob, tokens)))
+
+
+def test_the_error_of_a_sequence_that_is_not_given_is_none_of_the_request() -> None:
+    for n, has_error in ((2, False), (3, True)):
+        engine = fake_engine()
+        engine.add_request("a", PROMPT, hot(4, n=n, best_of=3, seed=1, logprobs=0))
+        engine._tracked["a"].answers[0].take_token = lambda *arguments: 1 / 0  # type: ignore[method-assign, assignment]
+        output = finish(engine)["a"]
+        assert ("error" in [completion.finish_reason for completion in output.outputs]) == has_error
+        assert (output.error is not None) == has_error
 
 
 def test_the_best_cannot_be_streamed() -> None:

@@ -13,6 +13,8 @@ from jaxinfer.loading import LoadedModel
 from jaxinfer.output_filter import FilteredText, OutputFilterFactory
 from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.structured_outputs.params import StructuredOutputsParams
+from jaxinfer.tool_calls.llama3 import LLAMA3
 from jaxinfer.tool_calls.mistral import MISTRAL
 from tests.engines import TINY_MISTRAL
 from tests.jaxinfer.test_output_filter import Blocklist, Recorder, Redactor, Scripted
@@ -96,6 +98,36 @@ def test_a_stop_string_across_tokens_of_several_characters() -> None:
 def test_max_tokens_at_the_very_token_of_the_stop_string() -> None:
     for max_tokens, expected in ((4, ("a ", "stop", "EN")), (3, ("a E", "length", None)), (5, ("a ", "stop", "EN"))):
         assert ended(alone("a ENx", stop="EN", max_tokens=max_tokens)) == expected
+
+
+def test_max_tokens_at_the_very_token_that_completes_the_form() -> None:
+    """As at that of a stop string; where the form may go on the text is cut off."""
+    for choices, max_tokens, expected in (
+        (["ab"], 3, ("ab", "stop", None)),
+        (["ab"], 2, ("ab", "stop", None)),
+        (["ab"], 1, ("a", "length", None)),
+        (["ab", "abc"], 2, ("ab", "length", None)),
+    ):
+        form = StructuredOutputsParams(choice=choices)
+        assert ended(alone("ab", structured_outputs=form, max_tokens=max_tokens)) == expected
+
+
+def test_a_call_counts_that_a_form_completes_at_the_very_last_token() -> None:
+    call = '{"name": "f", "parameters": {"a": 1}}'
+    form = StructuredOutputsParams(choice=[call])
+    for num_missing, reason in ((0, "tool_calls"), (1, "length")):
+        scene = Scene({"a": call})
+        scene.add("a", tool_format=LLAMA3, structured_outputs=form, max_tokens=len(call) - num_missing)
+        scene.finish()
+        assert scene.last("a")[0].finish_reason == reason
+
+
+def test_a_stop_token_is_no_part_of_the_form() -> None:
+    [x] = TOKENIZER.encode("x")
+    form = StructuredOutputsParams(choice=["ab"])
+    for max_tokens in (2, 9):
+        completion = alone("ax", structured_outputs=form, stop_token_ids=[x], max_tokens=max_tokens)
+        assert ended(completion) == ("a", "stop", x)
 
 
 def test_eos_right_behind_the_stop_string_or_before_its_end() -> None:
@@ -229,6 +261,42 @@ def test_a_filter_that_raises_ends_its_own_request_only(where: str) -> None:
     assert output.error is not None
     assert ("the guard is asleep" in output.error) == (where != "type")
     assert ended(scene.last("b")[0]) == ("de!f", "stop", None)
+
+
+def test_what_a_filter_raises_is_told_in_part() -> None:
+    """An error may quote a whole text, say nothing, or not even be written."""
+
+    class Unwritable(Exception):
+        def __str__(self) -> str:
+            raise self
+
+    for fault, told in (
+        (ValueError("x" * 10**6), f"its answer cannot go on: {'x' * 1000}..."),
+        (KeyError(), "its answer cannot go on: KeyError"),
+        (Unwritable(), "its answer cannot go on: Unwritable"),
+    ):
+        guard = Scripted(on_push=lambda text, fault=fault: (_ for _ in ()).throw(fault))
+        scene = Scene({"a": "ab"}, lambda guard=guard: guard)
+        scene.add("a")
+        scene.finish()
+        assert scene.seen["a"][-1].error == told
+
+
+def test_a_filter_that_cannot_be_made_refuses_its_own_request_only() -> None:
+    def make() -> Recorder:
+        if len(made) == 2:
+            raise RuntimeError("no guard is free")
+        made.append(Recorder())
+        return made[-1]
+
+    made: list[Recorder] = []
+    scene = Scene({"a": "ab", "b/0": "cd"}, make)
+    scene.add("a")
+    with pytest.raises(ValueError, match="no output filter can be made: no guard is free"):
+        scene.add("b", n=2)
+    del scene.seen["b"]
+    scene.finish()
+    assert ended(scene.last("a")[0]) == ("ab", "stop", None)
 
 
 def test_a_filter_sees_calls() -> None:

@@ -257,6 +257,27 @@ def test_half_a_character_ends_at_a_silent_marker(before: str) -> None:
     assert detokenizer.text == before + "\ufffd"
 
 
+@pytest.mark.parametrize("vocabulary", TOKENIZERS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_fresh_one_reads_calls_of_its_own(name: str, vocabulary: str) -> None:
+    """By turns, a few tokens at a time, so that both are in the middle of a call at once."""
+    tokenizer, tool_format = TOKENIZERS[vocabulary], FORMATS[name]
+    first = ToolCallDetokenizer(tokenizer, [], tool_format)
+    both, answers = (first, first.fresh(None)), ("hi" + CALL[name], CALL[name].replace("é", "other"))
+    ids = [tokenizer.encode(text, add_special_tokens=False) for text in answers]
+    for start in range(0, max(map(len, ids)), 5):
+        for detokenizer, own in zip(both, ids, strict=True):
+            detokenizer.push(own[start : start + 5])
+    for detokenizer, own in zip(both, ids, strict=True):
+        alone = ToolCallDetokenizer(tokenizer, [], tool_format)
+        alone.push(own)
+        for each in (detokenizer, alone):
+            each.finish(is_whole=True)
+        assert detokenizer.text == alone.text
+        assert [call.arguments for call in detokenizer.tool_calls] == [call.arguments for call in alone.tool_calls]
+        assert len(detokenizer.tool_calls) == 1
+
+
 def test_a_thought_that_the_prompt_begins_has_no_calls() -> None:
     for tokenizer in (
         byte_tokenizer(added=[*ADDED, "<think>", "</think>"]),
