@@ -20,8 +20,8 @@ MOST_KERNELS = {
     "forbid": 1,
     "adjust": 2,
     "set slot": 3,
-    "rank": 12,
-    "score": 13,
+    "rank": 13,
+    "score": 14,
 }
 """Thresholds of top-k and top-p are found by halving, in a fixed number of unrolled rounds."""
 
