@@ -1,9 +1,7 @@
-"""From a grammar to a matcher, without harm to the process whatever the grammar is.
+"""From a grammar to a matcher, in the process that tries forms as in the engine's.
 
-``llguidance`` limits much of what a grammar may cost, but it follows references by recursion (a few thousand of them,
-one inside the other, overflow a stack of 8 MiB, which ends the process), and for some grammars it takes minutes before
-it finds them too large. So it works on a thread that has the stack for all that ``MAX_SOURCE`` characters can say, and
-is waited for only so long.
+``llguidance`` follows references by recursion: a few thousand of them, one inside the other, overflow a stack of 8 MiB,
+which ends the process. So it works on a thread with a larger one.
 """
 
 import json
@@ -12,20 +10,30 @@ import threading
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-_STACK_BYTES = 2**28
+STACK_BYTES = 2**26
 """Of the address space: memory is taken as far as it is used. Seen: at most 8 KiB for each 30 characters."""
-_SECONDS = 10.0
-_INITIAL_LEXER_FUEL = 100_000
-"""A tenth of the library's own limit on the size of regular expressions, which are what takes it minutes."""
+
+_LIMITS = LLParserLimits(
+    # A tenth of the library's own limit on the size of regular expressions, which are what takes it minutes.
+    initial_lexer_fuel=100_000,
+    # Half of its own and two fifths: of the most ambiguous grammars a mask then takes 50 ms, where it took a second.
+    max_items_in_row=1000,
+    step_max_items=20_000,
+)
 
 _MAX_REASON = 300
 _DUMPS = re.compile(r"\n( *\d+ \| |<state>|<backtrace>)")
 """Where an error goes on with the source, the parser's state or addresses in the library."""
+_PLAIN = {
+    "NoExtension": "no token of the model goes on with a text that it allows",
+    "panic: removal index": "a name in <> is a special token's, and none is part of a text",
+}
+"""What some of the library's errors mean."""
 
 _starting = threading.Lock()
 
 
-def compiled(source: str, tokens: LLTokenizer) -> LLMatcher:
+def compiled(source: str, tokens: LLTokenizer, stack_bytes: int = STACK_BYTES) -> LLMatcher:
     """A matcher at its beginning, whose first mask has been made once.
 
     Raises:
@@ -33,16 +41,14 @@ def compiled(source: str, tokens: LLTokenizer) -> LLMatcher:
     """
     made = _Compilation(source, tokens)
     with _starting:  # the size counts for all threads that are started
-        usual = threading.stack_size(_STACK_BYTES)
+        usual = threading.stack_size(stack_bytes)
         try:
             made.start()
         except RuntimeError as error:  # there is no room for the stack
             raise ValueError(f"no thread could be started to read it: {error}") from error
         finally:
             threading.stack_size(usual)
-    made.join(_SECONDS)
-    if made.is_alive():
-        raise ValueError(f"it could not be read within {_SECONDS:g} seconds")
+    made.join()
     if made.matcher is None:
         raise ValueError(made.error)
     return made.matcher
@@ -68,8 +74,7 @@ class _Compilation(threading.Thread):
     def _compile(self) -> LLMatcher:
         # As JSON, since a grammar that begins with a brace would be taken for it.
         grammar = json.dumps({"grammars": [{"lark_grammar": self._source}]})
-        limits = LLParserLimits(initial_lexer_fuel=_INITIAL_LEXER_FUEL)
-        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
+        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=_LIMITS)
         check_matcher(matcher)
         matcher.compute_bitmask()  # that nothing is allowed shows only here
         check_matcher(matcher)
@@ -77,13 +82,21 @@ class _Compilation(threading.Thread):
 
 
 def check_matcher(matcher: LLMatcher) -> None:
-    """Raises ValueError with the library's words if the matcher has failed, as it does without raising anything."""
+    """Raises ValueError with its ``failure`` if the matcher has failed, as it does without raising anything."""
     if matcher.is_error():
-        raise ValueError(_reason(matcher.get_error()))
+        raise ValueError(failure(matcher))
+
+
+def failure(matcher: LLMatcher) -> str:
+    """Why a matcher that has failed did."""
+    return _reason(matcher.get_error())
 
 
 def _reason(error: str) -> str:
     """What a person can read of it, its middle left out where it is long."""
+    for sign, meaning in _PLAIN.items():
+        if error.startswith(sign):
+            return meaning
     text = " ".join(_DUMPS.split(error, maxsplit=1)[0].split())
     if len(text) <= _MAX_REASON:
         return text

@@ -11,15 +11,16 @@ from functools import cached_property, lru_cache
 import numpy as np
 from llguidance import LLMatcher
 
-from jaxinfer.structured_outputs.compilation import check_matcher, compiled
+from jaxinfer.structured_outputs.compilation import check_matcher, compiled, failure
 from jaxinfer.structured_outputs.lark_source import lark_source
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
+from jaxinfer.structured_outputs.trials import Trials
 from jaxinfer.structured_outputs.vocabulary import GrammarVocabulary
 from jaxinfer.token_masks import Grammar, TokenBits, num_words
 from jaxinfer.tokenizers.protocol import Tokenizer
 
-_TEMPLATES_KEPT = 32
-"""Compiled forms to remember: programs ask for the same one again and again."""
+_FORMS_KEPT = 32
+"""Forms to remember, compiled or refused: programs ask for the same one again and again."""
 
 
 class GrammarTemplate:
@@ -44,12 +45,13 @@ class GrammarMaker:
 
     def __init__(self, tokenizer: Tokenizer | None, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
         self._tokenizer, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
-        self._compiled = lru_cache(_TEMPLATES_KEPT)(self._compile)
+        self._trials = Trials(vocab_size)
+        self._compiled = lru_cache(_FORMS_KEPT)(self._compile)
 
     def make(self, params: StructuredOutputsParams | None) -> GrammarTemplate | None:
         """The form of ``params``; None for None.
 
-        The first one takes a second or two more, to read the vocabulary.
+        The first one takes a second or two more, to read the vocabulary and to start a process that tries forms.
 
         Raises:
             ValueError: the form is wrong, allows no text, has what is not supported, or is too large; the message names
@@ -60,12 +62,22 @@ class GrammarMaker:
         try:
             if self._tokenizer is None:
                 raise ValueError("the model has no tokenizer, so the texts of its tokens are not known")
-            return self._compiled(lark_source(params))
+            compiled_form = self._compiled(lark_source(params))
+            if isinstance(compiled_form, str):
+                raise ValueError(compiled_form)
+            return compiled_form
         except ValueError as error:
             raise ValueError(f"structured_outputs with {_named(params)} cannot be held: {error}") from error
 
-    def _compile(self, source: str) -> GrammarTemplate:
-        return GrammarTemplate(compiled(source, self._vocabulary.tokens), self._vocabulary)
+    def _compile(self, source: str) -> GrammarTemplate | str:
+        """Or why it is refused, which is worth remembering as well."""
+        refusal = self._trials.refusal(source)
+        if refusal is not None:
+            return refusal
+        try:
+            return GrammarTemplate(compiled(source, self._vocabulary.tokens), self._vocabulary)
+        except ValueError as error:  # no token of the model goes on, say
+            return str(error)
 
     @cached_property
     def _vocabulary(self) -> GrammarVocabulary:
@@ -100,8 +112,8 @@ class _MatchedText:
         else:
             is_allowed = self._vocabulary.has_text(token_id) and self._matcher.consume_token(token_id)
         if not is_allowed:
-            check_matcher(self._matcher)
-            raise ValueError(f"token {token_id} cannot come next in the form that the request asks for")
+            reason = f": {failure(self._matcher)}" if self._matcher.is_error() else ""
+            raise ValueError(f"token {token_id} cannot come next in the form that the request asks for{reason}")
 
 
 def _named(params: StructuredOutputsParams) -> str:

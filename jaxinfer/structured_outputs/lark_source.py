@@ -7,14 +7,21 @@ from typing import Any
 from llguidance import LLMatcher
 
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
+from jaxinfer.structured_outputs.schema_checks import check_schema
 from jaxinfer.tokenizers.texts import checked_text
 
 MAX_SOURCE = 2**17
 """Characters of a grammar. What it takes to read one grows with their square at worst, and with them its stack."""
 
-_JSON_SPACES = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexible": False}
+_JSON_SETTINGS = {
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "whitespace_flexible": False,
+    "json_allowed_escapes": 'nrbtf\\"',
+}
 """One space after a comma or a colon, or none. JSON allows any white space in any place, where a small model may go on
-with spaces for ever; with none at all it cannot write what it has seen most (``json.dumps`` writes these spaces)."""
+with spaces for ever; with none at all it cannot write what it has seen most (``json.dumps`` writes these spaces).
+And no ``\\u``: the library takes a key that is spelled with it for another one than it is."""
 
 _ANY_SPELLING = '\n%llguidance {"no_forcing": true}\n'
 """Where only one text can follow, let the model spell it in the tokens that it likes."""
@@ -24,7 +31,8 @@ def lark_source(params: StructuredOutputsParams) -> str:
     """The grammar of ``params``.
 
     Raises:
-        ValueError: a JSON schema is no JSON, a text has a lone surrogate, or the grammar is too long.
+        ValueError: a JSON schema is no JSON or says what would not be held, a text has a lone surrogate, or the grammar
+            is too long.
     """
     source = _source(params)
     if len(source) > MAX_SOURCE:
@@ -60,7 +68,8 @@ def _read_schema(schema: str | Mapping[str, Any]) -> Mapping[str, Any]:
 def _of_schema(schema: Mapping[str, Any]) -> str:
     """The settings take the place of any that the schema brings: some of those make the library ignore keywords."""
     try:
-        text = json.dumps({**schema, "x-guidance": _JSON_SPACES}, allow_nan=False, default=_as_dict)
+        text = json.dumps({**schema, "x-guidance": _JSON_SETTINGS}, allow_nan=False, default=_as_dict)
+        check_schema(schema)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except TypeError as error:

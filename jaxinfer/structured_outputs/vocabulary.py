@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from llguidance import LLTokenizer, TokenizerWrapper
-
+from jaxinfer.structured_outputs.library_tokens import library_tokens
 from jaxinfer.token_masks import TokenBits, pack_token_bits
 from jaxinfer.tokenizers.protocol import Tokenizer
 
@@ -25,25 +24,10 @@ class GrammarVocabulary:
     def __init__(self, tokenizer: Tokenizer, size: int, eos_token_ids: Sequence[int]) -> None:
         self.size, self.eos_token_ids = size, frozenset(eos_token_ids)
         data = [b"" if token_id in self.eos_token_ids else tokenizer.token_bytes(token_id) for token_id in range(size)]
-        self.tokens = LLTokenizer(TokenizerWrapper(_TokenBytes(data)))
+        self.tokens = library_tokens(data)
         self.text: TokenBits = pack_token_bits(frozenset(i for i, token in enumerate(data) if token), size)
         self.ends: TokenBits = pack_token_bits(self.eos_token_ids, size)
 
     def has_text(self, token_id: int) -> bool:
         """Whether the token can be part of a text."""
         return 0 <= token_id < self.size and bool(self.text[token_id // 32] >> (token_id % 32) & 1)
-
-
-class _TokenBytes:
-    """The attributes that the library reads."""
-
-    eos_token_id = None  # it adds one at the end
-    bos_token_id = None
-    special_token_ids = ()
-
-    def __init__(self, tokens: list[bytes]) -> None:
-        self.tokens = tokens
-
-    def __call__(self, text: str) -> list[int]:
-        """The library asks for tokens of a text only to force them, which ``lark_source`` switches off."""
-        raise NotImplementedError("no text is forced")

@@ -89,7 +89,7 @@ def _integer(rng: random.Random) -> Schema:
 
 def _number(rng: random.Random) -> Schema:
     low = round(rng.uniform(-100, 100), 2)
-    return rng.choice([{"type": "number"}, {"type": "number", "minimum": low, "exclusiveMaximum": low + 10}])
+    return rng.choice([{"type": "number"}, {"type": "number", "minimum": low, "exclusiveMaximum": round(low + 10, 2)}])
 
 
 def _enum(rng: random.Random) -> Schema:
