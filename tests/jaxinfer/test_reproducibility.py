@@ -6,12 +6,14 @@ cache.
 
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxinfer.engine import Engine
-from jaxinfer.outputs import RequestOutput
+from jaxinfer.outputs import CompletionOutput, RequestOutput
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
 from tests.engines import finish
@@ -28,8 +30,30 @@ SCHEMA = {
     "required": ["a", "b"],
 }
 
+
+@dataclass(eq=False)
+class Told:
+    """Log-probabilities, which depend a little on the size of the batch."""
+
+    logprobs: list[float]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Told) or len(self.logprobs) != len(other.logprobs):
+            return False
+        return np.allclose(self.logprobs, other.logprobs, rtol=0, atol=1e-4)
+
+    @classmethod
+    def of(cls, completion: CompletionOutput) -> "Told":
+        """Of each token, and of the most likely ones in their order, of whose ids rounding may decide."""
+        found = [] if completion.cumulative_logprob is None else [completion.cumulative_logprob]
+        for entry in completion.logprobs or ():
+            own, *likely = [each.logprob for each in entry.values()]
+            found += [own, *sorted(likely, reverse=True)]
+        return cls(found)
+
+
 type Requests = Mapping[str, tuple[list[int], SamplingParams]]
-type Answer = list[tuple[list[int], str, str | None, int | str | None]]
+type Answer = list[tuple[list[int], str, str | None, int | str | None, Told]]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +76,7 @@ def an_engine(runner: SharedRunner, **changes: Any) -> Engine:
 
 def answer(output: RequestOutput) -> Answer:
     assert output.error is None
-    return [(one.token_ids, one.text, one.finish_reason, one.stop_reason) for one in output.outputs]
+    return [(one.token_ids, one.text, one.finish_reason, one.stop_reason, Told.of(one)) for one in output.outputs]
 
 
 def alone(runner: SharedRunner, requests: Requests) -> dict[str, Answer]:
