@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from jaxinfer.detokenizer import Detokenizer
 from jaxinfer.logprobs import Logprob, RankedLogprobs
 from jaxinfer.outputs import AnswerFinishReason, CompletionOutput
-from jaxinfer.request import Request
+from jaxinfer.request import FinishReason, Request
 from jaxinfer.token_masks import TokenMask
 
 
@@ -50,13 +50,13 @@ class Answer:
                 return "tool_calls"
             if self.detokenizer.ended is not None:
                 return self.detokenizer.ended.reason
-        return "stop" if self._is_whole else self.request.finish_reason
+        return self._reason_of_tokens
 
     @property
-    def _is_whole(self) -> bool:
-        """Whether its tokens came to an end of their own, be it with the last one that it may have."""
+    def _reason_of_tokens(self) -> FinishReason | None:
+        """Why no more of them come: ``stop`` as well where the last one that it may have completes its form."""
         reason = self.request.finish_reason
-        return reason == "stop" or (reason == "length" and self.mask.is_done)
+        return "stop" if reason == "length" and self.mask.is_done else reason
 
     @property
     def is_attended(self) -> bool:
@@ -116,7 +116,7 @@ class Answer:
             self._num_read = end
         if request.is_finished or detokenizer.ended is not None:
             self._is_closed = True
-            self._unreported.append(detokenizer.finish(is_whole=self._is_whole))
+            self._unreported.append(detokenizer.finish(is_whole=self._reason_of_tokens == "stop"))
 
     def completion(self, index: int) -> CompletionOutput:
         """Its state as a caller sees it; the text since the last call is the delta.

@@ -139,12 +139,14 @@ class GuardedStream:
         """Raises ValueError for a negative token id, or one that is no whole number."""
         self.ended: TextEnd | None = None
         self._stream = OutputStream(tokenizer, prompt_token_ids)
-        self._search = StopSearch(StopStrings(()) if stops is None else stops)
-        self._filter = output_filter
+        stops = StopStrings(()) if stops is None else stops
+        self._search, self._filter = StopSearch(stops), output_filter
+        self._is_open = stops.is_empty and output_filter is None
 
     def push(self, token_id: int) -> str:
         """The text that this token releases. ValueError for what is no id."""
-        return self._guarded(self._search.push(self._stream.push(token_id)), settles=False)
+        text = self._stream.push(token_id)
+        return text if self._is_open else self._guarded(self._search.push(text), settles=False)
 
     def break_off(self) -> str:
         """For a token without text, across which text is not connected: what was held back before it."""
@@ -160,6 +162,7 @@ class GuardedStream:
         """One for another answer to the same prompt; to be asked for before any ``push``."""
         other = copy(self)
         other._stream, other._search, other._filter = self._stream.fork(), copy(self._search), output_filter
+        other._is_open = self._is_open and output_filter is None
         return other
 
     def _guarded(self, text: str, *, settles: bool) -> str:

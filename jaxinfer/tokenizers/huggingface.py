@@ -105,7 +105,7 @@ class HuggingFaceTokenizer(ChatByTemplate):
         return [token_id for token_id in checked_token_ids(token_ids) if token_id in self._known_ids]
 
     def _spelled_bytes(self, token_id: int) -> bytes:
-        spelling = self.token_text(token_id)
+        spelling = self._inner.id_to_token(token_id) or ""
         if all(character in _ALPHABET for character in spelling):
             return bytes(_ALPHABET[character] for character in spelling)
         return spelling.encode()  # an added token is spelled as plain text
