@@ -23,7 +23,8 @@ needs_smollm2 = pytest.mark.skipif(
 @pytest.mark.parametrize("layout", ["stories260K-hf", "stories260K-mistral"])
 def test_stories260k_writes_its_story(shared_data: Path, layout: str) -> None:
     """BOS alone, 200 greedy tokens: the text that llama2.c prints, to the letter."""
-    llm = LLM(shared_data / layout, max_num_seqs=1, max_chunk_tokens=16, max_model_len=256)
+    with few_programs():
+        llm = LLM(shared_data / layout, max_num_seqs=1, max_chunk_tokens=16, max_model_len=256)
     [output] = llm.generate({"prompt_token_ids": [1]}, greedy(200))
     expected = (shared_data / "stories260K-greedy-200.txt").read_text(encoding="utf-8").removesuffix("\n")
     assert output.outputs[0].text == expected

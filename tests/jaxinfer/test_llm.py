@@ -458,19 +458,19 @@ def test_a_preset_with_random_weights_in_int4_takes_ids_only(monkeypatch: pytest
         llm.generate("text", greedy(1))
 
 
-def test_a_model_in_int8_holds_the_matrices_of_its_layers_in_it(shared_data: Path) -> None:
-    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 8}
-    with one_program():
-        llm = LLM(shared_data / "stories260K-hf", quantization="int8", **limits)
-    assert num_of_dtype(llm, "int8") == 4 * llm.model_config.num_layers
-
-
-def test_options_of_the_cache_and_a_filter_reach_the_engine(shared_data: Path) -> None:
-    """A model in int8 with pages of 8 tokens, 12 of them: it answers, loudly, and shares nothing."""
+def test_options_of_the_weights_the_cache_and_a_filter_reach_the_engine(shared_data: Path) -> None:
+    """A model and its cache in int8, with pages of 8 tokens, 12 of them: it answers, loudly, and shares nothing."""
     limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "max_model_len": 64, "num_kv_pages": 12, "page_size": 8}
-    options = {"kv_dtype": "int8", "cache": "contiguous", "prefix_cache": False, "output_filter": _Loud}
+    options = {
+        "quantization": "int8",
+        "kv_dtype": "int8",
+        "cache": "contiguous",
+        "prefix_cache": False,
+        "output_filter": _Loud,
+    }
     with one_program():
         llm = LLM(shared_data / "stories260K-hf", **options, **limits)
+    assert num_of_dtype(llm, "int8") == 4 * llm.model_config.num_layers
     layers = llm.engine._runner._kv_cache.layers
     assert {layer.pages.dtype.name for layer in layers} == {"int8"}
     assert {layer.pages.shape[:2] for layer in layers} == {(13, 8)}

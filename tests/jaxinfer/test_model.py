@@ -151,7 +151,8 @@ def error(logits: np.ndarray, expected: np.ndarray) -> float:
 
 def test_an_engine_in_bfloat16_stays_near_the_definition_in_float64() -> None:
     prompt, num_tokens = load_reference("tiny_mistral").arrays["token_ids"].tolist(), 20
-    bfloat16 = engine(decoder(TINY_MISTRAL, jnp.bfloat16), kv_dtype=jnp.bfloat16, max_num_seqs=1, max_chunk_tokens=16)
+    limits = {"max_num_seqs": 1, "max_chunk_tokens": 16, "few_programs": True}
+    bfloat16 = engine(decoder(TINY_MISTRAL, jnp.bfloat16), kv_dtype=jnp.bfloat16, **limits)
     token_ids, logits = record_greedy(bfloat16, prompt, num_tokens)
     rounded = {name: w.astype(jnp.bfloat16) for name, w in read_hf_weights(TINY_MISTRAL, CONFIG).items()}
     whole = prompt + token_ids[:-1]

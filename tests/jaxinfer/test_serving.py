@@ -74,7 +74,7 @@ def test_a_seed_gives_the_same_tokens_whatever_else_runs(idle_engine: Engine) ->
 
 def test_requests_without_a_seed_differ_and_an_engines_seed_repeats_them() -> None:
     def two_answers() -> list[list[int]]:
-        fresh = engine(decoder(TINY_MISTRAL), max_num_seqs=1, max_chunk_tokens=16, seed=3)
+        fresh = engine(decoder(TINY_MISTRAL), few_programs=True, max_num_seqs=1, max_chunk_tokens=16, seed=3)
         params = SamplingParams(max_tokens=12)
         return [run_alone(fresh, [1, 2, 3], params).outputs[0].token_ids for _ in range(2)]
 
@@ -88,7 +88,7 @@ def test_min_tokens_forbids_eos_until_then(shared_engine: Engine) -> None:
     tiny = decoder(TINY_MISTRAL)
     prompt = load_reference("tiny_mistral").arrays["token_ids"].tolist()
     eos = run_alone(shared_engine, prompt, greedy(1)).outputs[0].token_ids[0]
-    stopping = engine(tiny, eos_token_ids=[eos], max_num_seqs=1, max_chunk_tokens=16)
+    stopping = engine(tiny, eos_token_ids=[eos], few_programs=True, max_num_seqs=1, max_chunk_tokens=16)
     assert run_alone(stopping, prompt, greedy(10)).outputs[0].token_ids == [eos]
     delayed = run_alone(stopping, prompt, greedy(10, min_tokens=5)).outputs[0]
     assert eos not in delayed.token_ids[:5]
@@ -111,7 +111,7 @@ def test_decoding_equals_prefill_in_chunks_of_any_size(
     assert np.abs(chunked - log_probabilities).max() < 1e-4
     assert chunked.argmax(axis=1).tolist() == decoded
 
-    small = engine(tiny, max_num_seqs=1, max_chunk_tokens=max_chunk_tokens, block_q=block_q)
+    small = engine(tiny, few_programs=True, max_num_seqs=1, max_chunk_tokens=max_chunk_tokens, block_q=block_q)
     after_chunks, logits = record_greedy(small, [*prompt, *decoded[:40]], 20)
     assert after_chunks == decoded[40:]
     assert np.abs(log_softmax(logits) - log_probabilities[40:]).max() < 1e-4
@@ -127,6 +127,7 @@ def test_a_sequence_may_end_in_the_middle_of_its_last_page(max_model_len: int, p
         max_model_len=max_model_len,
         page_size=page_size,
         num_kv_pages=num_pages,
+        few_programs=True,
         max_num_seqs=1,
         max_chunk_tokens=16,
     )
