@@ -117,6 +117,23 @@ def test_the_short_escapes_are_held(maker, tokenizer):
         assert allows(maker, tokenizer, {"properties": {"a\n": {"type": "integer"}}}, text)
 
 
+@pytest.mark.parametrize("character", [chr(code) for code in (*range(0x20), 0x22, 0x2F, 0x5C, 0x7F, 0x80, 0x2028)])
+def test_a_text_of_the_schema_can_be_written_or_is_refused(maker, tokenizer, character):
+    for keyword, value in (("const", "a" + character), ("enum", [["b", "a" + character]])):
+        schema = {keyword: value}
+        if character in "\n\r\t\b\f" or (character >= " " and character != "\x7f"):
+            assert json.loads(shortest(maker, tokenizer, schema)) == (value if keyword == "const" else value[0])
+        else:
+            assert f"in {keyword} has U+{ord(character):04X}, which cannot be written" in refusal(maker, schema)
+
+
+def test_a_key_may_have_any_character(maker, tokenizer):
+    for code in (0, 0x1F, 0x7F, 0x22):
+        value = {f"a{chr(code)}": 1}
+        schema = {"properties": {f"a{chr(code)}": {"const": 1}}, "required": [f"a{chr(code)}"], "maxProperties": 1}
+        assert json.loads(shortest(maker, tokenizer, {"type": "object", **schema})) == value
+
+
 @pytest.mark.parametrize(
     ("schema", "most"),
     [

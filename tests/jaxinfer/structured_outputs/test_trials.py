@@ -90,6 +90,7 @@ def test_ctrl_c_while_a_form_is_tried_leaves_no_answer_behind(trials):
 NOT_WELL = {
     "says nothing": ("import time; time.sleep(60)", "could not be read within 0.5 seconds"),
     "ends at once": ("", "it has ended|Broken pipe|reset by peer"),
+    "ends when it is asked": ("input()", "it has ended"),
     "ends in the middle": ("print('\"no', end='', flush=True)", "it has ended|Broken pipe|reset by peer"),
     "says what it should not": ("import time; print('hello', flush=True); time.sleep(60)", "Expecting value"),
 }
