@@ -73,14 +73,15 @@ def test_a_seed_gives_the_same_tokens_whatever_else_runs(idle_engine: Engine) ->
 
 
 def test_requests_without_a_seed_differ_and_an_engines_seed_repeats_them() -> None:
-    def two_answers() -> list[list[int]]:
-        fresh = engine(decoder(TINY_MISTRAL), few_programs=True, max_num_seqs=1, max_chunk_tokens=16, seed=3)
+    def two_answers(fresh: Engine) -> list[list[int]]:
         params = SamplingParams(max_tokens=12)
         return [run_alone(fresh, [1, 2, 3], params).outputs[0].token_ids for _ in range(2)]
 
-    first, second = two_answers()
+    one = engine(decoder(TINY_MISTRAL), few_programs=True, max_num_seqs=1, max_chunk_tokens=16, seed=3)
+    another = Engine(one._runner, one._config, tokenizer=None, eos_token_ids=())
+    first, second = two_answers(one)
     assert first != second
-    assert two_answers() == [first, second]
+    assert two_answers(another) == [first, second]
 
 
 def test_min_tokens_forbids_eos_until_then(shared_engine: Engine) -> None:
@@ -117,7 +118,7 @@ def test_decoding_equals_prefill_in_chunks_of_any_size(
     assert np.abs(log_softmax(logits) - log_probabilities[40:]).max() < 1e-4
 
 
-@pytest.mark.parametrize(("max_model_len", "page_size"), [(37, 8), (37, 16), (33, 5), (40, 7)])
+@pytest.mark.parametrize(("max_model_len", "page_size"), [(37, 16), (33, 5)])
 def test_a_sequence_may_end_in_the_middle_of_its_last_page(max_model_len: int, page_size: int) -> None:
     """Decoding goes on to the last position of the model's length, from near the start and from just before it."""
     tiny = decoder(TINY_MISTRAL)
