@@ -17,7 +17,7 @@ from jaxinfer.structured_outputs.compilation import STACK_BYTES, compiled
 from jaxinfer.structured_outputs.library_tokens import library_tokens
 
 MEMORY_BYTES = 2**30
-"""Of addresses, 0.2 GiB of which Python and the libraries take."""
+"""Of addresses, some 30 MiB of which Python and the library take, and 48 MiB the stack."""
 CPU_SECONDS = 1
 _STACK_BYTES = STACK_BYTES * 3 // 4  # what fits here fits there, where a call or two more may lie below
 
