@@ -258,6 +258,7 @@ ALLOWED = {
         "jaxinfer.safe_prompt",
         "jaxinfer.sampling_params",
         "jaxinfer.scoring",
+        "jaxinfer.structured_outputs.grammar",
         "jaxinfer.structured_outputs.params",
         "jaxinfer.tokenizers.*",
         "jaxinfer.value_checks",

@@ -14,7 +14,7 @@ from jaxinfer.cli.ctrl_c import CtrlC
 from jaxinfer.cli.engine_options import EngineOptions
 from jaxinfer.cli.exits import PROMPT_FAILED, shown_warnings, usage_errors
 from jaxinfer.cli.json_values import parse_object
-from jaxinfer.cli.load import open_model
+from jaxinfer.cli.load import check_form, open_model
 from jaxinfer.cli.option_groups import with_option_groups
 from jaxinfer.cli.sampling_options import SamplingOptions
 
@@ -45,6 +45,7 @@ def chat(
             conversation = Conversation(system, template_kwargs, safe_prompt=safe_prompt)
             params = sampling.params(max_tokens=max_tokens)
             opened = open_model(engine.model)
+            check_form(params, opened)
             _check_tokenizer(engine.model, opened.tokenizer, conversation)
             llm = engine.load(opened, max_num_seqs=1)
         ctrl_c = CtrlC()

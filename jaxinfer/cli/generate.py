@@ -13,7 +13,7 @@ from jaxinfer.cli import options
 from jaxinfer.cli.engine_options import MOST_SEQS, EngineOptions
 from jaxinfer.cli.exits import PROMPT_FAILED, print_error, print_text, shown_warnings, usage_errors
 from jaxinfer.cli.json_values import parse_object
-from jaxinfer.cli.load import open_model
+from jaxinfer.cli.load import check_form, open_model
 from jaxinfer.cli.option_groups import with_option_groups
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.prompts import PromptForm, UserPrompt, gather_prompts
@@ -71,6 +71,7 @@ def generate(
             _check_that_it_is_shown(params, json)
             request = _single_request(prompts, form) if not json and params.num_sequences == 1 else None
             opened = open_model(engine.model, load_format)
+            check_form(params, opened)
             form.check_tokenizer(opened.tokenizer)
             if max_num_seqs is None:
                 max_num_seqs = min(len(prompts) * params.num_sequences, MOST_SEQS)

@@ -8,6 +8,7 @@ from jaxinfer.cli.progress import ProgressBar
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM
     from jaxinfer.loading import LoadedModel, LoadFormat
+    from jaxinfer.sampling_params import SamplingParams
 
 
 def open_model(model: str, load_format: str = "auto") -> "LoadedModel":
@@ -19,6 +20,18 @@ def open_model(model: str, load_format: str = "auto") -> "LoadedModel":
     from jaxinfer import loading  # imports jax, which takes a second that --help need not
 
     return loading.open_model(model, load_format=cast("LoadFormat", load_format))
+
+
+def check_form(params: "SamplingParams", opened: "LoadedModel") -> None:
+    """Refuse a form of answers that cannot be held, before the wait for the weights.
+
+    Raises:
+        ValueError: as ``jaxinfer.structured_outputs.grammar.check_form``.
+    """
+    from jaxinfer.structured_outputs import grammar
+
+    if params.structured_outputs is not None:
+        grammar.check_form(params.structured_outputs, opened.config.vocab_size)
 
 
 def load(opened: "LoadedModel", **settings: Any) -> "LLM":

@@ -5,7 +5,8 @@ Nowhere is a mask left out: no answer is of another form than was asked for.
 """
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -59,15 +60,13 @@ class GrammarMaker:
         """
         if params is None:
             return None
-        try:
+        with _refused_by_name(params):
             if self._tokenizer is None:
                 raise ValueError("the model has no tokenizer, so the texts of its tokens are not known")
             compiled_form = self._compiled(lark_source(params))
             if isinstance(compiled_form, str):
                 raise ValueError(compiled_form)
-            return compiled_form
-        except ValueError as error:
-            raise ValueError(f"structured_outputs with {_named(params)} cannot be held: {error}") from error
+        return compiled_form
 
     def _compile(self, source: str) -> GrammarTemplate | str:
         """Or why it is refused, which is worth remembering as well."""
@@ -116,6 +115,18 @@ class _MatchedText:
             raise ValueError(f"token {token_id} cannot come next in the form that the request asks for{reason}")
 
 
-def _named(params: StructuredOutputsParams) -> str:
-    name = params.kind
-    return f"{name} {reprlib.repr(getattr(params, name))}"
+def check_form(params: StructuredOutputsParams, vocab_size: int) -> None:
+    """Refuse a form that no model of so many tokens can be held to, as ``GrammarMaker.make``, before one is there."""
+    with _refused_by_name(params):
+        refusal = Trials(vocab_size).refusal(lark_source(params))
+        if refusal is not None:
+            raise ValueError(refusal)
+
+
+@contextmanager
+def _refused_by_name(params: StructuredOutputsParams) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        form = f"{params.kind} {reprlib.repr(getattr(params, params.kind))}"
+        raise ValueError(f"structured_outputs with {form} cannot be held: {error}") from error
