@@ -5,10 +5,10 @@ import itertools
 import reprlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from jaxinfer.calls import Call, check_list
 from jaxinfer.config import CacheMode, Quantization
 from jaxinfer.loading import LoadedModel, LoadFormat, build_engine, open_model
 from jaxinfer.output_filter import OutputFilterFactory
@@ -145,7 +145,7 @@ class LLM:
             ValueError: a single prompt cannot be served; the numbers of prompts and of parameters differ.
         """
         results: dict[int, RequestOutput] = {}
-        for index, output in self._run(_Call.of(prompts, sampling_params), stream=False):
+        for index, output in self._run(Call.of(prompts, sampling_params), stream=False):
             results[index] = output
             if on_finish is not None:
                 on_finish(index, output)
@@ -161,7 +161,7 @@ class LLM:
         Outputs of several prompts come mixed; ``request_id`` tells them apart and rises in the order of the prompts.
         ``outputs[0].delta`` is what is new. Closing the iterator ends the requests.
         """
-        call = _Call.of(prompts, sampling_params)  # here, so that a wrong call raises at once
+        call = Call.of(prompts, sampling_params)  # here, so that a wrong call raises at once
         return (output for _, output in self._run(call, stream=True))
 
     def chat(
@@ -186,7 +186,7 @@ class LLM:
         Raises:
             ValueError: as ``generate``; the model has no chat template, or the template refuses a single conversation.
         """
-        _check_list("messages", messages, "a list of messages, or a list of such lists")
+        check_list("messages", messages, "a list of messages, or a list of such lists")
         several = bool(messages) and not isinstance(messages[0], Mapping)
         conversations = cast(Sequence[Sequence[Message]], messages if several else [messages])
         prompts: list[Prompt] = [
@@ -226,17 +226,17 @@ class LLM:
             ValueError: ``window`` or ``stride`` is out of range; a single text cannot be scored.
         """
         length, every = resolve_windows(window, stride, self.max_model_len)
-        texts = _Call.of(prompts, None)
+        texts = Call.of(prompts, None)
 
         def run(parts: Sequence[Prompt], params: SamplingParams) -> Iterator[tuple[int, RequestOutput]]:
-            return self._run(_Call.of(parts, params), stream=False)
+            return self._run(Call.of(parts, params), stream=False)
 
         scores = score_texts(texts.prompts, run, self.tokenizer, window=length, stride=every, on_window=on_window)
         if texts.single and scores[0].error is not None:
             raise ValueError(scores[0].error)
         return scores
 
-    def _run(self, call: "_Call", *, stream: bool) -> Iterator[tuple[int, RequestOutput]]:
+    def _run(self, call: Call, *, stream: bool) -> Iterator[tuple[int, RequestOutput]]:
         """(index of the prompt, output) as they come."""
         # Several calls may be under way, each in the middle of its stream. Whichever steps the engine hands on what is
         # for the others.
@@ -318,44 +318,6 @@ class LLM:
             safe_prompt=given.get("safe_prompt", False),
         )
         return {"prompt_token_ids": chat.token_ids, "prompt": chat.text}
-
-
-@dataclass(frozen=True)
-class _Call:
-    """The arguments of one call: as many parameters as prompts, and whether the prompt was a single one."""
-
-    prompts: Sequence[Prompt]
-    params: Sequence[SamplingParams]
-    single: bool
-
-    @classmethod
-    def of(
-        cls,
-        prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
-    ) -> "_Call":
-        if isinstance(prompts, str | Mapping):
-            return cls([prompts], _one_for_each(sampling_params, 1), single=True)
-        _check_list("prompts", prompts, "a prompt or a list of prompts")
-        return cls(prompts, _one_for_each(sampling_params, len(prompts)), single=False)
-
-
-def _one_for_each(
-    sampling_params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
-) -> Sequence[SamplingParams]:
-    if sampling_params is None or isinstance(sampling_params, SamplingParams):
-        return [sampling_params or SamplingParams()] * num_prompts
-    _check_list("sampling_params", sampling_params, "a SamplingParams or a list of them")
-    if len(sampling_params) != num_prompts:
-        raise ValueError(
-            f"there are {num_prompts} prompts and {len(sampling_params)} sampling_params; give one for each"
-        )
-    return sampling_params
-
-
-def _check_list(name: str, value: object, allowed: str) -> None:
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {allowed}")
 
 
 def _refusal(request_id: str, prompt: Prompt, error: ValueError) -> RequestOutput:

@@ -224,7 +224,9 @@ ALLOWED = {
         "jaxinfer.tokenizers.*",
         "jaxinfer.value_checks",
     ],
+    "jaxinfer.calls": ["jaxinfer.prompts", "jaxinfer.sampling_params"],
     "jaxinfer.llm": [
+        "jaxinfer.calls",
         "jaxinfer.config",
         "jaxinfer.engine",
         "jaxinfer.loading",

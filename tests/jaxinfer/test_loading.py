@@ -149,13 +149,14 @@ def test_another_dtype_of_the_cache_is_refused(model, kv_dtype):
         build_engine(model, kv_dtype=kv_dtype, **LIMITS)
 
 
-def test_room_for_the_cache_is_what_the_weights_leave(model, monkeypatch):
-    """One of the pages is the dummy page."""
+def test_room_for_the_cache_is_what_the_weights_and_the_slots_state_leave(model, monkeypatch):
+    """One of the pages is the dummy page. A slot, and the padding's, has 8 bytes for each token of the vocabulary."""
     monkeypatch.setattr(device_memory, "_cpu_memory", lambda: 400_000)
     weight_bytes = num_bytes(abstract_weights(model.config, np.dtype(np.float32), None))
     token_bytes = kv_cache.bytes_per_token(model.config, np.dtype(np.float32))
-    engine, _ = build_engine(model, dtype="float32", memory_fraction=0.5, max_num_seqs=1000, page_size=8)
-    assert engine.scheduler.num_free_pages == ((200_000 - weight_bytes) // (8 * token_bytes) - 1,)
+    state_bytes = (100 + 1) * model.config.vocab_size * 8
+    engine, _ = build_engine(model, dtype="float32", memory_fraction=0.5, max_num_seqs=100, page_size=8)
+    assert engine.scheduler.num_free_pages == ((200_000 - weight_bytes - state_bytes) // (8 * token_bytes) - 1,)
 
 
 def test_pages_are_those_of_one_model_in_one_form(model):
@@ -166,7 +167,7 @@ def test_pages_are_those_of_one_model_in_one_form(model):
         {"dtype": "float32", "kv_dtype": "int8"},
         {"dtype": "float32", "quantization": Quantization(bits=8)},
     ]
-    identities = [build_engine(model, **form, **LIMITS)[0]._cache_identity for form in forms]
+    identities = [build_engine(model, **form, **LIMITS)[0]._intake._cache_identity for form in forms]
     renamed = dataclasses.replace(model, name="another")
-    identities.append(build_engine(renamed, dtype="float32", **LIMITS)[0]._cache_identity)
+    identities.append(build_engine(renamed, dtype="float32", **LIMITS)[0]._intake._cache_identity)
     assert len(set(identities)) == 5
