@@ -94,7 +94,8 @@ class Opened(SimpleNamespace):
     """What ``open_model`` is asked for."""
 
     def __init__(self, model, *, load_format):
-        super().__init__(model=model, load_format=load_format, tokenizer=FakeTokenizer())
+        config = SimpleNamespace(vocab_size=512)
+        super().__init__(model=model, load_format=load_format, tokenizer=FakeTokenizer(), config=config)
 
 
 def options_of(command):
@@ -146,12 +147,15 @@ def test_the_form_of_the_answer(run, command, options, form):
     assert llm.params.structured_outputs == StructuredOutputsParams(**form)
 
 
-@pytest.mark.parametrize(("option", "name"), [("--json-schema", "json"), ("--grammar", "grammar")])
-def test_a_form_can_be_in_a_file(run, option, name, tmp_path):
+@pytest.mark.parametrize(
+    ("option", "name", "form"),
+    [("--json-schema", "json", '{"const": "\u00e9"}\n'), ("--grammar", "grammar", 'start: "\u00e9"\n')],
+)
+def test_a_form_can_be_in_a_file(run, option, name, form, tmp_path):
     file = tmp_path / "form"
-    file.write_bytes('\ufeffstart: "\u00e9"\n'.encode())  # with the mark with which Windows begins a UTF-8 file
+    file.write_bytes(f"\ufeff{form}".encode())  # with the mark with which Windows begins a UTF-8 file
     llm, _ = run("chat", option, f"@{file}", stdin="Hello\n")
-    assert llm.params.structured_outputs == StructuredOutputsParams(**{name: 'start: "\u00e9"\n'})
+    assert llm.params.structured_outputs == StructuredOutputsParams(**{name: form})
 
 
 def test_as_many_sequences_run_together_as_are_asked_for(run):
