@@ -21,8 +21,8 @@ from jaxinfer.detokenizer import IncrementalDetokenizer
 from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.tool_calls import ToolCallDetokenizer
 from jaxinfer.tool_calls.mistral import MISTRAL
-from tests.mistral_files import mistral_folder, small_tekken, write_tekken
-from tests.vocabularies import smollm2_path, train_sentencepiece, write_byte_fallback_json, write_byte_level_json
+from tests.vocabularies import smollm2_path, write_byte_fallback_json
+from tests.vocabulary_kinds import tokenizer_of_kind
 
 SNIPPETS = [
     "👩‍👩‍👧",
@@ -65,32 +65,9 @@ MORE_OF_THESE_KINDS = [
 
 @pytest.fixture(scope="module", params=KINDS)
 def tokenizer(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vocabulary")
-    match request.param:
-        case "spm":
-            return load_tokenizer(request.getfixturevalue("shared_data") / "stories260K-hf")
-        case "spm as trained by default":
-            return load_tokenizer(train_sentencepiece(folder))
-        case "smollm2":
-            return load_tokenizer(smollm2_path())
-        case "byte-level json":
-            return load_tokenizer(write_byte_level_json(folder))
-        case "byte-fallback json":
-            return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence"))
-        case "metaspace json":
-            return load_tokenizer(write_byte_fallback_json(folder, decoder="metaspace"))
-        case "json with a gap":
-            return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence", gap=7))
-        case "json that strips nothing":
-            return load_tokenizer(write_stripping_json(folder, 0))
-        case "spm in gguf":
-            return load_tokenizer(request.getfixturevalue("shared_data") / "tokenizers" / "ggml-vocab-llama-spm.gguf")
-        case "qwen2 in gguf":
-            return load_tokenizer(request.getfixturevalue("shared_data") / "tokenizers" / "ggml-vocab-qwen2.gguf")
-        case "tekken":
-            return load_tokenizer(write_tekken(folder, small_tekken()))
-        case _:
-            return load_tokenizer(mistral_folder(folder, request.param.removeprefix("mistral ")))
+    if request.param == "json that strips nothing":
+        return load_tokenizer(write_stripping_json(tmp_path_factory.mktemp("vocabulary"), 0))
+    return tokenizer_of_kind(request, tmp_path_factory)
 
 
 def write_stripping_json(folder: Path, num_spaces: int) -> Path:

@@ -17,15 +17,13 @@ from hypothesis import strategies as st
 
 from jaxinfer.detokenizer import IncrementalDetokenizer, TextEnd
 from jaxinfer.stop_strings import StopSearch, StopStrings
-from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.tokenizers.streams import ByteStream
 from jaxinfer.tool_calls import ToolCallDetokenizer
 from jaxinfer.tool_calls.llama3 import LLAMA3
 from jaxinfer.tool_calls.mistral import MISTRAL
 from jaxinfer.tool_calls.qwen import QWEN
 from tests.jaxinfer.tool_calls.vocabulary import byte_tokenizer
-from tests.mistral_files import small_tekken, write_tekken
-from tests.vocabularies import smollm2_path, train_sentencepiece, write_byte_fallback_json
+from tests.vocabulary_kinds import tokenizer_of_kind
 
 CHARACTERS = "aab x漢字é👩\u200d\u0301"
 SILENT, SPELLED = byte_tokenizer(), byte_tokenizer(special=[])
@@ -136,20 +134,7 @@ REAL = ["spm", "spm as trained by default", "smollm2", "byte-fallback json", "te
 
 @pytest.fixture(scope="module", params=REAL)
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("vocabulary")
-    match request.param:
-        case "spm":
-            return load_tokenizer(request.getfixturevalue("shared_data") / "stories260K-hf")
-        case "spm as trained by default":
-            return load_tokenizer(train_sentencepiece(folder))
-        case "smollm2":
-            return load_tokenizer(smollm2_path())
-        case "byte-fallback json":
-            return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence"))
-        case "tekken":
-            return load_tokenizer(write_tekken(folder, small_tekken()))
-        case _:
-            return SILENT
+    return SILENT if request.param == "bytes" else tokenizer_of_kind(request, tmp_path_factory)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -17,26 +17,18 @@ from jaxinfer.tokenizers import Tokenizer, load_tokenizer
 from tests.vocabularies import (
     BYTE_LEVEL_TOKENS,
     smollm2_path,
-    write_byte_fallback_json,
     write_byte_level_json,
-    write_gguf_spm,
 )
+from tests.vocabulary_kinds import tokenizer_of_kind
 
 EOS = 2
 """In the two vocabularies with byte tokens ``</s>``."""
 NUM_PADDED = 37
 
 
-@pytest.fixture(scope="module", params=["byte level", "byte fallback", "sentencepiece"])
+@pytest.fixture(scope="module", params=["byte-level json", "json with a gap", "small spm in gguf"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("vocabulary")
-    match request.param:
-        case "byte level":
-            return load_tokenizer(write_byte_level_json(folder))
-        case "byte fallback":
-            return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence", gap=5))
-        case _:
-            return load_tokenizer(write_gguf_spm(folder / "model.gguf"))
+    return tokenizer_of_kind(request, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

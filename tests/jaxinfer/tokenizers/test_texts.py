@@ -2,22 +2,15 @@
 
 import pytest
 
-from jaxinfer.tokenizers import load_tokenizer
-from tests.vocabularies import train_sentencepiece, write_byte_fallback_json, write_byte_level_json, write_gguf
+from tests.vocabulary_kinds import tokenizer_of_kind
 
 
-@pytest.fixture(scope="module", params=["byte-level json", "byte-fallback json", "gguf", "sentencepiece"])
+@pytest.fixture(
+    scope="module",
+    params=["byte-level json", "byte-fallback json", "byte-level gguf", "spm as trained by default"],
+)
 def tokenizer(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vocabulary")
-    match request.param:
-        case "byte-level json":
-            return load_tokenizer(write_byte_level_json(folder))
-        case "byte-fallback json":
-            return load_tokenizer(write_byte_fallback_json(folder, decoder="sequence"))
-        case "gguf":
-            return load_tokenizer(write_gguf(folder / "m.gguf"))
-        case _:
-            return load_tokenizer(train_sentencepiece(folder))
+    return tokenizer_of_kind(request, tmp_path_factory)
 
 
 @pytest.mark.parametrize("add_special_tokens", [True, False])

@@ -1,37 +1,29 @@
 """What a token adds in the middle of a text, in vocabularies of every kind, against what decoding says."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from jaxinfer.tokenizers import Tokenizer, load_tokenizer
 from jaxinfer.tokenizers.spelling import text_of_token
-from tests.mistral_files import mistral_folder, small_tekken, write_tekken
 from tests.vocabularies import (
     smollm2_path,
-    train_sentencepiece,
-    write_byte_fallback_json,
-    write_byte_level_json,
-    write_gguf,
-    write_gguf_spm,
 )
+from tests.vocabulary_kinds import tokenizer_of_kind
 
-WRITERS: dict[str, Callable[[Path], Path]] = {
-    "byte level": write_byte_level_json,
-    "byte fallback": lambda folder: write_byte_fallback_json(folder, decoder="sequence", gap=5),
-    "metaspace": lambda folder: write_byte_fallback_json(folder, decoder="metaspace"),
-    "gguf, byte level": lambda folder: write_gguf(folder / "model.gguf"),
-    "gguf, sentencepiece": lambda folder: write_gguf_spm(folder / "model.gguf"),
-    "sentencepiece": train_sentencepiece,
-    "mistral": lambda folder: mistral_folder(folder, "v3"),
-    "tekken": lambda folder: write_tekken(folder, small_tekken()),
-}
+KINDS = [
+    "byte-level json",
+    "json with a gap",
+    "metaspace json",
+    "byte-level gguf",
+    "small spm in gguf",
+    "spm as trained by default",
+    "mistral v3",
+    "tekken",
+]
 
 
-@pytest.fixture(scope="module", params=WRITERS)
+@pytest.fixture(scope="module", params=KINDS)
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return load_tokenizer(WRITERS[request.param](tmp_path_factory.mktemp("vocabulary")))
+    return tokenizer_of_kind(request, tmp_path_factory)
 
 
 def test_bytes_are_what_decoding_adds_after_a_letter(tokenizer):
