@@ -5,10 +5,11 @@ read as they are asked for.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -20,11 +21,21 @@ from checkpoints.safetensors_source import SafetensorsSource, expected_files, fi
 from checkpoints.tables import HUGGINGFACE, MISTRAL, Table
 from checkpoints.tensor_source import TensorSource
 from jaxinfer.config import ModelConfig
+from jaxinfer.weights import Formats
 
 Layout = Literal["huggingface", "mistral", "gguf"]
 
 _HUGGINGFACE_STEM = "model"
 _MISTRAL_STEM = "consolidated"
+
+
+class WeightReader(Protocol):
+    """What gives the weights of a checkpoint; see ``Checkpoint``."""
+
+    stored: Formats
+    dtypes: Mapping[str, tuple[str, ...]]
+
+    def weights(self, dtype: np.dtype | type, formats: Formats) -> Iterator[tuple[str, Any]]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +55,32 @@ class Checkpoint:
     config: ModelConfig
     eos_token_ids: tuple[int, ...]
     eos_spellings: tuple[str, ...]
-    _loader: WeightLoader = field(repr=False)
+    _reader: WeightReader = field(repr=False)
 
-    def weights(self, dtype: np.dtype | type) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields (name, array) for each of ``jaxinfer.weights.weight_shapes(config)``, in that order, in ``dtype``.
+    @property
+    def stored(self) -> Formats:
+        """The weights that are quantized in the files as a product reads them, number for number."""
+        return self._reader.stored
 
-        Lazy: beside the weight that is filled only one tensor of the file is held.
+    @property
+    def dtypes(self) -> Mapping[str, tuple[str, ...]]:
+        """For each weight the files' own names of the types of its parts, such as ``BF16`` or ``Q4_1``."""
+        return self._reader.dtypes
+
+    def weights(self, dtype: np.dtype | type, formats: Formats = MappingProxyType({})) -> Iterator[tuple[str, Any]]:
+        """Yields (name, weight) for each of ``jaxinfer.weights.weight_shapes(config)``, in that order.
+
+        Lazy: beside the weight that is filled only one tensor of the files is held.
+
+        Args:
+            dtype: of the floats.
+            formats: what the weights are wanted in. Those that are ``stored`` so come as they are, as ``StoredRows``
+                or, from a native checkpoint, on the device; all others as floats.
 
         Raises:
             ValueError: ``dtype`` is neither float32 nor bfloat16, or a file cannot be read.
         """
-        return self._loader.weights(dtype)
+        return self._reader.weights(dtype, formats)
 
 
 def detect_layout(path: Path) -> Layout:
@@ -117,7 +143,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         config=description.config,
         eos_token_ids=description.eos_token_ids,
         eos_spellings=description.eos_spellings,
-        _loader=WeightLoader(table, description.config, source),
+        _reader=WeightLoader(table, description.config, source),
     )
 
 

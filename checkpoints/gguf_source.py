@@ -1,4 +1,8 @@
-"""Tensors of a GGUF file, dequantized one at a time by the ``gguf`` library."""
+"""Tensors of a GGUF file, one at a time: dequantized by the ``gguf`` library, or as they stand for the products.
+
+Of GGUF's types ``Q4_0`` and ``Q4_1`` are INT4 by groups of 32 number for number. ``Q8_0`` is not INT8 as the products
+have it, since it has a scale for every 32 inputs and they one for the whole row.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,10 +12,22 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
+from checkpoints.stored_rows import Int4Rows, StoredRows
 from checkpoints.tensor_source import ALL_ROWS, TensorInfo
+from jaxinfer.config import Quantization
 from jaxinfer.gguf_header import GGUFTensor, read_header
 
 _VALUES_AT_ONCE = 2**20
+
+_GROUP_SIZE = 32
+_ZERO_POINT = 8
+"""What ``Q4_0`` takes off every number. Eight times a float16 is one too."""
+
+_BLOCKS = {
+    GGMLQuantizationType.Q4_0: np.dtype([("scale", "<f2"), ("nibbles", "u1", _GROUP_SIZE // 2)]),
+    GGMLQuantizationType.Q4_1: np.dtype([("scale", "<f2"), ("offset", "<f2"), ("nibbles", "u1", _GROUP_SIZE // 2)]),
+}
+"""A group of 32 values, as in ``ggml-common.h``: byte i has value i in its low four bits, 16 + i in its high ones."""
 
 
 class GGUFSource:
@@ -34,9 +50,7 @@ class GGUFSource:
 
     def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
         """See ``TensorSource.read``; the values are float32."""
-        tensor = self._tensors[name]
-        packed = np.frombuffer(self._buffer, np.uint8, tensor.num_bytes, tensor.offset)
-        packed = packed.reshape(*tensor.shape[:-1], tensor.row_bytes)[rows]
+        tensor, packed = self._tensors[name], self._packed(name)[rows]
         if packed.ndim == 1:
             return dequantize(packed, tensor.type)
         values = np.empty((*packed.shape[:-1], tensor.shape[-1]), np.float32)
@@ -47,9 +61,29 @@ class GGUFSource:
             values[some] = dequantize(packed[some], tensor.type)
         return values
 
+    def read_quantized(self, name: str) -> StoredRows:
+        """See ``TensorSource.read_quantized``."""
+        blocks = self._packed(name).view(_BLOCKS[self._tensors[name].type])
+        nibbles, scales = blocks["nibbles"], blocks["scale"]
+        values = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).reshape(len(nibbles), -1)
+        is_symmetric = self._tensors[name].type is GGMLQuantizationType.Q4_0
+        offsets = scales * np.float16(-_ZERO_POINT) if is_symmetric else blocks["offset"]
+        return Int4Rows(values=values, scales=scales, offsets=offsets, group_size=_GROUP_SIZE)
+
+    def _packed(self, name: str) -> np.ndarray:
+        tensor = self._tensors[name]
+        packed = np.frombuffer(self._buffer, np.uint8, tensor.num_bytes, tensor.offset)
+        return packed.reshape(*tensor.shape[:-1], tensor.row_bytes)
+
 
 def _info(tensor: GGUFTensor) -> TensorInfo:
-    return TensorInfo(shape=tensor.shape, dtype=tensor.type.name, readable=_can_dequantize(tensor.type))
+    is_int4 = tensor.type in _BLOCKS and len(tensor.shape) == 2
+    return TensorInfo(
+        shape=tensor.shape,
+        dtype=tensor.type.name,
+        readable=_can_dequantize(tensor.type),
+        quantization=Quantization(bits=4, group_size=_GROUP_SIZE) if is_int4 else None,
+    )
 
 
 @cache

@@ -4,15 +4,16 @@ The check comes before anything is read and reports faults of every kind at once
 least two, and both are needed to understand it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from checkpoints.stored_rows import StoredRows
 from checkpoints.tables import Entry, Table, part_rows
 from checkpoints.tensor_source import TensorInfo, TensorSource
 from jaxinfer.config import ModelConfig
-from jaxinfer.weights import weight_shapes
+from jaxinfer.weights import Formats, weight_shapes
 
 _COMPARED_ROWS = 1024
 _DTYPES = ("float32", "bfloat16")
@@ -33,6 +34,11 @@ class _Piece:
 class WeightLoader:
     """The weights of one model from one source by one table.
 
+    Attributes:
+        stored: the weights that the file holds quantized as a product reads them, number for number, all parts of a
+            weight alike.
+        dtypes: for each weight the file's own names of the types of its parts.
+
     Raises:
         ValueError: a tensor is missing, unexpected, misshapen or of a dtype that cannot be read. The message names
             them, with the shape found and the shape expected.
@@ -52,11 +58,25 @@ class WeightLoader:
         faults = self._faults(table)
         if faults:
             raise ValueError(f"{source.path}: the tensors do not fit the model:\n  " + "\n  ".join(faults))
+        infos = {name: [source.infos[piece.source] for piece in pieces] for name, pieces in self._pieces.items()}
+        self.stored: Formats = {
+            name: found[0].quantization
+            for name, found in infos.items()
+            if found[0].quantization is not None and len({info.quantization for info in found}) == 1
+        }
+        self.dtypes: Mapping[str, tuple[str, ...]] = {
+            name: tuple(dict.fromkeys(info.dtype for info in found)) for name, found in infos.items()
+        }
 
-    def weights(self, dtype: np.dtype | type) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields (name, array) for each of ``weight_shapes(config)``, in that order, in ``dtype``.
+    def weights(self, dtype: np.dtype | type, formats: Formats) -> Iterator[tuple[str, np.ndarray | StoredRows]]:
+        """Yields (name, weight) for each of ``weight_shapes(config)``, in that order.
 
         Lazy: beside the weight that is filled only one tensor of the file is held. Arrays are fresh and contiguous.
+
+        Args:
+            dtype: of the floats, float32 or bfloat16.
+            formats: what the weights are wanted in. Those that are ``stored`` so come as they are; all others as
+                floats, whatever is made of them then.
 
         Raises:
             ValueError: ``dtype`` is neither float32 nor bfloat16, a tensor that must be a copy of another one is not,
@@ -66,7 +86,13 @@ class WeightLoader:
         if dtype.name not in _DTYPES:
             raise ValueError(f"dtype is {dtype.name}; weights can be loaded as {' or '.join(_DTYPES)}")
         self._check_copies()
-        return ((name, self._fill(name, dtype)) for name in self._shapes)
+        return (
+            (name, self._join(name) if self._is_wanted_as_stored(name, formats) else self._fill(name, dtype))
+            for name in self._shapes
+        )
+
+    def _is_wanted_as_stored(self, name: str, formats: Formats) -> bool:
+        return name in self.stored and formats.get(name) == self.stored[name]
 
     def _fill(self, name: str, dtype: np.dtype) -> np.ndarray:
         weight = np.empty(self._shapes[name], dtype)
@@ -74,6 +100,18 @@ class WeightLoader:
             view = piece.entry.order(weight[piece.rows], self._config.head_dim)
             view[...] = self._source.read(piece.source).reshape(view.shape)
         return weight
+
+    def _join(self, name: str) -> StoredRows:
+        """The rows of all parts, each in the model's order."""
+        columns: list[np.ndarray] = []
+        for piece in self._pieces[name]:
+            rows = self._source.read_quantized(piece.source)
+            parts = rows.columns()
+            columns = columns or [np.empty((self._shapes[name][0], part.shape[1]), part.dtype) for part in parts]
+            for column, part in zip(columns, parts, strict=True):
+                view = piece.entry.order(column[piece.rows], self._config.head_dim)
+                view[...] = part.reshape(view.shape)
+        return rows.with_columns(*columns)
 
     def _check_copies(self) -> None:
         for name, original in self._copies.items():

@@ -1,4 +1,4 @@
-"""Matrices of layers in fewer bits, by rounding to nearest: no data is needed, and nothing is learnt.
+"""Matrices in fewer bits, by rounding to nearest: no data is needed, and nothing is learnt.
 
 It runs on the device, matrix by matrix, so a model that fits there only when it is quantized can be loaded.
 """
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from checkpoints.stored_rows import Int4Rows, Int8Rows, StoredRows
 from jaxinfer.config import ModelConfig, Quantization
-from jaxinfer.weights import is_layer_matrix, weight_shapes
+from jaxinfer.weights import Formats, weight_shapes
 from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, Weight, pack_nibbles, pad_inputs, padded
 
 _INT8_MAX = 127
@@ -26,15 +27,27 @@ group may have none.
 """
 
 
-def quantized(name: str, array: Array | np.ndarray, quantization: Quantization | None) -> Weight | Array:
-    """The weight ``name`` as a model holds it on the device: a matrix of a layer quantized, anything else as it is.
+def on_device(
+    name: str, weight: Weight | Array | np.ndarray | StoredRows, quantization: Quantization | None
+) -> Weight | Array:
+    """The weight ``name`` as a model holds it on the device.
+
+    Args:
+        name: for messages.
+        weight: floats, or what is quantized already, which then is in the wanted format.
+        quantization: what floats are rounded to; None: they stay as they are.
 
     Raises:
         ValueError: the matrix holds a NaN or an infinity, or numbers that float16, which the scales of INT4 are, has
             not or has with a digit or two only.
     """
-    matrix = jax.device_put(array)
-    if quantization is None or not is_layer_matrix(name):
+    match weight:
+        case Int8Rows() | Int4Rows():
+            return packed(weight)
+        case Int8Weight() | Int4Weight():
+            return weight
+    matrix = jax.device_put(weight)
+    if quantization is None:
         return matrix
     # Of the numbers themselves: a maximum of XLA on a CPU passes over a NaN.
     largest = float(jnp.max(jnp.where(jnp.isfinite(matrix), jnp.abs(matrix), jnp.inf)))
@@ -58,13 +71,26 @@ def quantize(matrix: Float[Array, "N K"], quantization: Quantization) -> Int8Wei
     return _to_int4(matrix.astype(jnp.float32), quantization.group_size or padded(matrix.shape[1]))
 
 
-def abstract_weights(config: ModelConfig, dtype: np.dtype, quantization: Quantization | None) -> dict[str, Any]:
+def packed(rows: StoredRows) -> Int8Weight | Int4Weight:
+    """Rows of a file as the products read them, on the device."""
+    num_inputs = rows.shape[1]
+    if isinstance(rows, Int8Rows):
+        scales = jax.device_put(rows.scales)
+        return Int8Weight(values=pad_inputs(jax.device_put(rows.values)), scales=scales, num_inputs=num_inputs)
+    num_groups = padded(num_inputs) // (rows.group_size or padded(num_inputs))
+    missing = ((0, 0), (0, num_groups - rows.scales.shape[1]))
+    scales, offsets = (jax.device_put(np.pad(array, missing)) for array in (rows.scales, rows.offsets))
+    values = pack_nibbles(pad_inputs(jax.device_put(rows.values)))
+    return Int4Weight(values=values, scales=scales, offsets=offsets, num_inputs=num_inputs)
+
+
+def abstract_weights(config: ModelConfig, dtype: np.dtype, formats: Formats) -> dict[str, Any]:
     """Every weight of a model as the device will hold it, shapes alone: a pytree of ``jax.ShapeDtypeStruct``."""
     weights: dict[str, Any] = {}
     for name, shape in weight_shapes(config).items():
         weights[name] = jax.ShapeDtypeStruct(shape, dtype)
-        if quantization is not None and is_layer_matrix(name):
-            weights[name] = jax.eval_shape(partial(quantize, quantization=quantization), weights[name])
+        if name in formats:
+            weights[name] = jax.eval_shape(partial(quantize, quantization=formats[name]), weights[name])
     return weights
 
 

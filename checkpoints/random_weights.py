@@ -6,6 +6,7 @@ They stand in for a checkpoint wherever only shapes and speed matter, so they co
 import hashlib
 from collections.abc import Iterator
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxinfer.config import ModelConfig, Quantization
-from jaxinfer.weights import is_layer_matrix, weight_shapes
+from jaxinfer.weights import Formats, weight_shapes
 from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, pad_inputs, padded
 
 _INT8_DEVIATION = np.std(np.maximum(np.arange(-128, 128), -127))
@@ -23,7 +24,7 @@ _INT4_DEVIATION = np.std(np.arange(16))
 
 
 def random_weights(
-    config: ModelConfig, dtype: np.dtype | type, seed: int, quantization: Quantization | None = None
+    config: ModelConfig, dtype: np.dtype | type, seed: int, formats: Formats = MappingProxyType({})
 ) -> Iterator[tuple[str, Any]]:
     """Yields (name, weight) for each of ``weight_shapes(config)``, in that order, in ``dtype``, on jax's device.
 
@@ -37,14 +38,14 @@ def random_weights(
         config: the shape of the model.
         dtype: any floating type.
         seed: any whole number.
-        quantization: of the layers' matrices; None: they are floats.
+        formats: of the weights that are quantized.
     """
     for name, shape in weight_shapes(config).items():
         key = _key(f"{seed}/{name}")
         if name.endswith("norm"):
             yield name, jnp.ones(shape, dtype)
-        elif quantization is not None and is_layer_matrix(name):
-            yield name, _draw_quantized(key, shape, quantization)
+        elif name in formats:
+            yield name, _draw_quantized(key, shape, formats[name])
         else:
             yield name, _draw(key, shape, jnp.dtype(dtype))
 

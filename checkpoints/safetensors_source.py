@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from checkpoints.safetensors_faults import find_fault
+from checkpoints.stored_rows import StoredRows
 from checkpoints.tensor_source import ALL_ROWS, TensorInfo
 
 _READABLE = frozenset({"F32", "F16", "BF16"})
@@ -99,6 +100,10 @@ class SafetensorsSource:
             return handle.get_slice(name)[rows]
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file}: {name} cannot be read: {error}") from error
+
+    def read_quantized(self, name: str) -> StoredRows:
+        """Not for these tensors, which are floats each by itself; see ``TensorSource.read_quantized``."""
+        raise NotImplementedError(f"{name} is {self.infos[name].dtype}")
 
 
 def _index(folder: Path, stem: str) -> Path:

@@ -7,6 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
+from checkpoints.stored_rows import StoredRows
+from jaxinfer.config import Quantization
+
 ALL_ROWS = slice(None)
 
 
@@ -18,11 +21,14 @@ class TensorInfo:
         shape: outermost axis first, as NumPy counts.
         dtype: the file format's own name of the type, such as ``BF16`` or ``Q4_1``.
         readable: whether values of this type can be turned into floats.
+        quantization: the format of the products that the tensor is in as it stands, number for number; None: it holds
+            floats, or is quantized in a way that no product reads.
     """
 
     shape: tuple[int, ...]
     dtype: str
     readable: bool
+    quantization: Quantization | None = None
 
 
 class TensorSource(Protocol):
@@ -38,6 +44,14 @@ class TensorSource(Protocol):
 
     def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
         """Values of one tensor, or of some of its rows, as floats of the precision in which they are kept.
+
+        Raises:
+            ValueError: the file cannot be read; the message names it and the tensor.
+        """
+        ...
+
+    def read_quantized(self, name: str) -> StoredRows:
+        """One tensor as it is stored, of those whose ``TensorInfo.quantization`` is not None.
 
         Raises:
             ValueError: the file cannot be read; the message names it and the tensor.

@@ -6,7 +6,7 @@ This module is a leaf: it imports nothing of the project, and no jax, so that th
 
 import reprlib
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 CacheMode = Literal["paged", "contiguous"]
 """Pages taken as tokens need them; or, for research, as engines did before paging: the longest length at once."""
@@ -160,7 +160,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
-    """How the matrices of a model's layers are stored. Embedding, output head, norms and biases stay float.
+    """How a matrix is held in fewer bits.
 
     Attributes:
         bits: 8: INT8, one scale for each output channel; 4: INT4, a scale and an offset for each group of inputs.
@@ -182,14 +182,15 @@ class Quantization:
             raise ValueError(f"group_size is {self.group_size!r}; it must be {allowed}")
 
     @classmethod
-    def named(cls, name: str | None, group_size: int | None) -> "Quantization | None":
-        """What a user calls ``int8`` or ``int4``, the latter with a group size (0 for the whole row; None: 64).
+    def named(cls, name: str | None, group_size: int | None) -> "QuantizationChoice":
+        """What a user calls ``int8`` or ``int4``, the latter with a group size (0 for the whole row; None: 64), or the
+        choice ``auto``, ``stored`` or ``none``, which is None too.
 
         Raises:
             ValueError: there is no such quantization, or a group size without INT4.
         """
-        if name not in (None, "int8", "int4"):
-            raise ValueError(f"quantization is {name!r}; it must be 'int8' or 'int4', or left out")
+        if name not in (None, "none", "auto", "stored", "int8", "int4"):
+            raise ValueError(f"quantization is {name!r}; it must be 'auto', 'stored', 'none', 'int8' or 'int4'")
         if name == "int4":
             if group_size is not None and not (type(group_size) is int and group_size in (0, 32, 64, 128)):
                 raise ValueError(f"group_size is {group_size!r}; it must be 32, 64, 128, or 0 for the whole row")
@@ -198,7 +199,14 @@ class Quantization:
             )
         if group_size is not None:
             raise ValueError(f"group_size is {group_size!r}, and only quantization 'int4' has groups")
-        return None if name is None else cls(bits=8)
+        if name in ("auto", "stored"):
+            return cast(Literal["auto", "stored"], name)
+        return cls(bits=8) if name == "int8" else None
+
+
+QuantizationChoice = Quantization | Literal["auto", "stored"] | None
+"""A format that floats are rounded to, ``stored`` for what the checkpoint has, ``auto`` for whichever of ``stored`` and
+floats suits the device, or None for floats."""
 
 
 @dataclass(frozen=True, kw_only=True)

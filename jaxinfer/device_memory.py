@@ -35,10 +35,10 @@ def room_for_cache(weight_bytes: int, memory_fraction: float | None, gpu_memory:
         return int(gpu_memory["bytes_limit"] * share) - gpu_memory["bytes_in_use"] - weight_bytes
     if memory_fraction is None:
         return _CPU_CACHE_BYTES
-    return int(_cpu_memory() * memory_fraction) - weight_bytes
+    return int(cpu_memory() * memory_fraction) - weight_bytes
 
 
-def _cpu_memory() -> int:
+def cpu_memory() -> int:
     """Bytes of the machine, or of the container where that has fewer."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *container_limits(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))])

@@ -12,16 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.backend import get_backend
 
-from jaxinfer.config import EngineConfig, ModelConfig, Quantization
+from jaxinfer.config import EngineConfig, ModelConfig
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error
-from jaxinfer.matmul_cases import head_product, launches, layer_products, product_error
+from jaxinfer.matmul_cases import launches, model_products, product_error
 from jaxinfer.programs import chunk_sizes, row_sizes
+from jaxinfer.weights import Formats
 from pallas_kernels.quantized_matmul import Implementation
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ def check_kernels(
     model: ModelConfig,
     config: EngineConfig,
     dtype: np.dtype,
-    quantization: Quantization | None = None,
+    formats: Formats = MappingProxyType({}),
     kernels: Implementation | None = "pallas",
     kv_dtype: np.dtype | None = None,
 ) -> None:
@@ -48,7 +50,7 @@ def check_kernels(
         model: the model's shape, which the kernels are compiled for.
         config: the engine's limits.
         dtype: of activations, float32 or bfloat16.
-        quantization: of the layers' matrices.
+        formats: of the weights that are quantized.
         kernels: the implementation of products; None: the best of the GPU kernels for each.
         kv_dtype: of the cache, int8 or as the activations; None: as the activations.
 
@@ -60,7 +62,7 @@ def check_kernels(
     pool, device = ThreadPoolExecutor(), jax.config.jax_default_device
     cases = [
         *_attention_cases(model, config, dtype, dtype if kv_dtype is None else kv_dtype),
-        *_product_cases(model, config, dtype, quantization, kernels),
+        *_product_cases(model, config, dtype, formats, kernels),
     ]
     running = [(name, pool.submit(_measured_on, device, measure)) for name, measure in cases]
     pool.shutdown(wait=False)  # so that Ctrl-C below does not wait for what is running
@@ -102,14 +104,15 @@ def _product_cases(
     model: ModelConfig,
     config: EngineConfig,
     dtype: np.dtype,
-    quantization: Quantization | None,
+    formats: Formats,
     kernels: Implementation | None,
 ) -> Iterator[Case]:
     """With numbers of rows that lead to every kind of launch of the engine's programs."""
     rows, chunks = row_sizes(config.max_num_seqs), chunk_sizes(config.max_chunk_tokens, config.block_q)
     tokens = [b + c for b in rows for c in chunks]
-    for each, sizes in (*((each, tokens) for each in layer_products(model, quantization)), (head_product(model), rows)):
-        for num_rows in launches(each, sizes, dtype, kernels):
+    for each in model_products(model, formats):
+        # Logits are made of one token of each row, all else of every token.
+        for num_rows in launches(each, rows if each.name == "head" else tokens, dtype, kernels):
             name = f"the product {each.name} (T = {num_rows})"
             yield name, partial(product_error, each, num_rows, dtype, kernels)
 

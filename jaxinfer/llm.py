@@ -30,9 +30,12 @@ class LLM:
         load_format: ``auto`` reads the weights; ``random`` draws them for a preset, which then has no tokenizer. A
             model that is open already was given its own.
         dtype: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU and bfloat16 elsewhere.
-        quantization: ``int8`` (one scale for each output channel), ``int4`` (a scale and an offset for each group of
-            inputs), or None; of the layers' matrices, rounded to nearest as they are loaded.
+        quantization: ``int8`` (one scale for each output channel) or ``int4`` (a scale and an offset for each group of
+            inputs): of the layers' matrices, rounded to nearest as they are loaded. ``stored``: what is quantized in
+            the checkpoint stays so where a product reads it as it is. None: all are floats. ``auto``: as ``stored``,
+            but floats on a CPU where they take at most half of the memory, for there they are faster.
         group_size: inputs of an ``int4`` group: 32, 64, 128, or 0 for the whole row; None: 64.
+        quantize_embeddings: whether ``int8`` and ``int4`` are for the embedding and the output head too.
         kernels: ``xla``, ``pallas``, or ``auto``: the GPU kernels (``pallas``) on a GPU that they support, and ``xla``
             elsewhere. On a CPU ``pallas`` is interpreted, which is slow.
         kv_dtype: of the KV cache: ``int8``, which takes half the bytes of bfloat16 and some for its scales, or
@@ -62,8 +65,9 @@ class LLM:
         *,
         load_format: LoadFormat = "auto",
         dtype: str = "auto",
-        quantization: str | None = None,
+        quantization: str | None = "auto",
         group_size: int | None = None,
+        quantize_embeddings: bool = False,
         kernels: str = "auto",
         kv_dtype: str = "auto",
         max_model_len: int | None = None,
@@ -92,6 +96,7 @@ class LLM:
             model,
             dtype=dtype,
             quantization=Quantization.named(quantization, group_size),
+            quantize_embeddings=quantize_embeddings,
             kernels=kernels,
             kv_dtype=kv_dtype,
             max_model_len=max_model_len,

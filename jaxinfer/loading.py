@@ -6,7 +6,7 @@ This is where ``checkpoints``, which knows files, and the engine, which knows ar
 import logging
 import reprlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkpoints import PRESETS, Checkpoint, locate, open_checkpoint
-from checkpoints.quantization import abstract_weights, num_bytes, quantized
+from checkpoints.quantization import abstract_weights, num_bytes, on_device
 from checkpoints.random_weights import random_weights
-from jaxinfer.config import ModelConfig, Quantization
+from jaxinfer.config import ModelConfig, Quantization, QuantizationChoice
+from jaxinfer.device_memory import cpu_memory
 from jaxinfer.engine import Engine
 from jaxinfer.kernel_choice import choose_kernels
 from jaxinfer.kernel_self_test import check_kernels
@@ -28,6 +29,7 @@ from jaxinfer.output_filter import OutputFilterFactory
 from jaxinfer.runner import ModelRunner
 from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.tokenizers.protocol import Tokenizer
+from jaxinfer.weights import Formats, formats_of
 from pallas_kernels.device import current_device
 
 logger = logging.getLogger(__name__)
@@ -44,17 +46,19 @@ class LoadedModel:
     Attributes:
         name: which weights these are.
         config: the shape.
-        weights: makes an iterator over (name, weight) in the dtype and the quantization it is given, on the device.
+        weights: makes an iterator over (name, weight) in the dtype and the formats it is given, on the device.
         tokenizer: None for a model of random weights.
         eos_token_ids: what ends a text: the ids that the checkpoint names, the tokenizer's own EOS, and the control
             tokens that the checkpoint knows by their spelling.
+        stored: the weights that the checkpoint holds quantized as a product reads them.
     """
 
     name: str
     config: ModelConfig
-    weights: Callable[[np.dtype, Quantization | None], Iterator[tuple[str, Any]]]
+    weights: Callable[[np.dtype, Formats], Iterator[tuple[str, Any]]]
     tokenizer: Tokenizer | None
     eos_token_ids: tuple[int, ...]
+    stored: Formats = field(default_factory=dict)
 
 
 def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int = 0) -> LoadedModel:
@@ -75,25 +79,27 @@ def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int
             )
         config = PRESETS[str(model)]
         name = f"{model}, random weights of seed {seed}"
-        return LoadedModel(name, config, lambda dtype, quant: random_weights(config, dtype, seed, quant), None, ())
+        return LoadedModel(name, config, lambda dtype, formats: random_weights(config, dtype, seed, formats), None, ())
     if load_format != "auto":
         raise ValueError(f"load_format is {load_format!r}; it must be 'auto' or 'random'")
     path = locate(str(model))
     checkpoint, tokenizer = open_checkpoint(path), load_tokenizer(path)
-    weights = partial(_read_weights, checkpoint)
     return LoadedModel(
-        str(checkpoint.path), checkpoint.config, weights, tokenizer, _eos_token_ids(checkpoint, tokenizer)
+        name=str(checkpoint.path),
+        config=checkpoint.config,
+        weights=partial(_read_weights, checkpoint),
+        tokenizer=tokenizer,
+        eos_token_ids=_eos_token_ids(checkpoint, tokenizer),
+        stored=checkpoint.stored,
     )
 
 
-def _read_weights(
-    checkpoint: Checkpoint, dtype: np.dtype, quantization: Quantization | None
-) -> Iterator[tuple[str, Any]]:
+def _read_weights(checkpoint: Checkpoint, dtype: np.dtype, formats: Formats) -> Iterator[tuple[str, Any]]:
     """Each weight of a file, put on the device, quantized there and dropped here before the next one is read."""
-    for name, array in checkpoint.weights(dtype):
-        weight = quantized(name, array, quantization)
-        del array
-        yield name, weight
+    for name, weight in checkpoint.weights(dtype, formats):
+        placed = on_device(name, weight, formats.get(name))
+        del weight
+        yield name, placed
 
 
 def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -108,7 +114,8 @@ def build_engine(
     loaded: LoadedModel,
     *,
     dtype: str = "auto",
-    quantization: Quantization | None = None,
+    quantization: QuantizationChoice = "auto",
+    quantize_embeddings: bool = False,
     kernels: str = "auto",
     kv_dtype: str = "auto",
     output_filter: OutputFilterFactory | None = None,
@@ -120,7 +127,7 @@ def build_engine(
         loaded: the model.
         dtype: of weights and activations: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU, where
             bfloat16 products of one row are slow, and bfloat16 elsewhere.
-        quantization: of the layers' matrices, by rounding to nearest; None: they are stored in ``dtype``.
+        quantization, quantize_embeddings: as in ``choose_formats``.
         kernels: as in ``choose_kernels``. GPU kernels that are to run on a GPU are tested on it first.
         kv_dtype: of the KV cache: ``int8`` with a scale for each K and V of a token and kv head, or ``auto``: as
             ``dtype``.
@@ -133,14 +140,15 @@ def build_engine(
     """
     array_dtype = _resolve_dtype(dtype)
     implementation = choose_kernels(kernels, loaded.config)
-    weight_bytes = num_bytes(abstract_weights(loaded.config, array_dtype, quantization))
+    formats = choose_formats(loaded, array_dtype, quantization, quantize_embeddings=quantize_embeddings)
+    weight_bytes = num_bytes(abstract_weights(loaded.config, array_dtype, formats))
     cache_dtype = _resolve_kv_dtype(kv_dtype, array_dtype)
     config = resolve_limits(loaded.config, cache_dtype, weight_bytes=weight_bytes, **limits)
     if current_device().is_gpu:
         _warn_of_other_gpus()
         if implementation != "xla":
-            check_kernels(loaded.config, config, array_dtype, quantization, implementation, cache_dtype)
-    weights = dict(loaded.weights(array_dtype, quantization))
+            check_kernels(loaded.config, config, array_dtype, formats, implementation, cache_dtype)
+    weights = dict(loaded.weights(array_dtype, formats))
     model = Decoder(loaded.config, weights, kernels=implementation)
     runner = ModelRunner(model, config, kv_dtype=cache_dtype)
     engine = Engine(
@@ -148,10 +156,39 @@ def build_engine(
         config,
         tokenizer=loaded.tokenizer,
         eos_token_ids=loaded.eos_token_ids,
-        cache_identity=(loaded.name, array_dtype.name, cache_dtype.name, str(quantization)),
+        cache_identity=(loaded.name, array_dtype.name, cache_dtype.name, str(sorted(formats.items(), key=str))),
         output_filter=output_filter,
     )
     return engine, runner
+
+
+def choose_formats(
+    loaded: LoadedModel, dtype: np.dtype, quantization: QuantizationChoice, *, quantize_embeddings: bool = False
+) -> Formats:
+    """How each weight of a model is held.
+
+    Args:
+        loaded: the model.
+        dtype: of what is held as floats.
+        quantization: of the layers' matrices, to which floats are rounded; ``stored``: as the checkpoint has them;
+            None: all are floats; ``auto``: as ``stored``, but floats on a CPU where they take at most half of the
+            memory, since products of quantized matrices are slower there.
+        quantize_embeddings: whether embedding and output head are rounded too, with a ``Quantization``.
+
+    Raises:
+        ValueError: embeddings are to be rounded and no format is given.
+    """
+    if isinstance(quantization, Quantization):
+        return formats_of(loaded.config, quantization, embeddings=quantize_embeddings)
+    if quantize_embeddings:
+        raise ValueError(f"quantize_embeddings goes with quantization 'int8' or 'int4', which is {quantization!r}")
+    if quantization is None or (quantization == "auto" and _suits_floats(loaded.config, dtype)):
+        return {}
+    return loaded.stored
+
+
+def _suits_floats(config: ModelConfig, dtype: np.dtype) -> bool:
+    return not current_device().is_gpu and num_bytes(abstract_weights(config, dtype, {})) <= cpu_memory() // 2
 
 
 def _resolve_dtype(dtype: str) -> np.dtype:

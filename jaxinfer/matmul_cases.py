@@ -4,7 +4,7 @@ A case has all the inputs of the model's product and a few of its outputs, and t
 have: the kernel is the same, and the answer is soon computed on the host.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from jaxtyping import Float, UInt8
 
 from jaxinfer.config import ModelConfig, Quantization
 from jaxinfer.kernel_cases import relative_error
+from jaxinfer.weights import Formats
 from pallas_kernels.device import current_device
 from pallas_kernels.quantized_matmul import (
     Config,
@@ -75,32 +76,58 @@ class Product:
         )
 
 
-def layer_products(model: ModelConfig, quantization: Quantization | None) -> Iterator[Product]:
-    """The four products of a layer."""
+def model_products(model: ModelConfig, formats: Formats) -> Iterator[Product]:
+    """The products of all layers, those that are alike once, and the one that makes logits."""
+    layers = (
+        product for i in range(model.num_layers) for product in _layer_products(model, partial(_format, formats, i))
+    )
+    yield from dict.fromkeys(layers)
+    yield Product(
+        name="head",
+        num_outputs=model.vocab_size,
+        num_inputs=model.hidden_size,
+        norm=True,
+        quantization=formats.get("embedding" if model.tie_embeddings else "lm_head"),
+        out_dtype="float32",
+    )
+
+
+def _format(formats: Formats, layer: int, matrix: str) -> Quantization | None:
+    return formats.get(f"layers.{layer}.{matrix}")
+
+
+def _layer_products(model: ModelConfig, format_of: Callable[[str], Quantization | None]) -> Iterator[Product]:
+    """The four of a layer."""
     heads = model.num_heads * model.head_dim
-    of_layer = partial(Product, quantization=quantization)
-    yield of_layer(
+    yield Product(
         name="queries, keys and values",
         num_outputs=heads + 2 * model.num_kv_heads * model.head_dim,
         num_inputs=model.hidden_size,
         norm=True,
         bias=model.qkv_bias,
+        quantization=format_of("qkv"),
     )
-    yield of_layer(name="attention output", num_outputs=model.hidden_size, num_inputs=heads, residual=True)
-    yield of_layer(
+    yield Product(
+        name="attention output",
+        num_outputs=model.hidden_size,
+        num_inputs=heads,
+        residual=True,
+        quantization=format_of("attention_out"),
+    )
+    yield Product(
         name="gate and up",
         num_outputs=2 * model.intermediate_size,
         num_inputs=model.hidden_size,
         norm=True,
         swiglu=True,
+        quantization=format_of("gate_up"),
     )
-    yield of_layer(name="down", num_outputs=model.hidden_size, num_inputs=model.intermediate_size, residual=True)
-
-
-def head_product(model: ModelConfig) -> Product:
-    """The product that makes logits."""
-    return Product(
-        name="head", num_outputs=model.vocab_size, num_inputs=model.hidden_size, norm=True, out_dtype="float32"
+    yield Product(
+        name="down",
+        num_outputs=model.hidden_size,
+        num_inputs=model.intermediate_size,
+        residual=True,
+        quantization=format_of("down"),
     )
 
 

@@ -14,7 +14,7 @@ from jaxinfer.kv_cache import KVCache
 from jaxinfer.layers import ChunkView, DecoderLayer, TokenView, rotary_angles
 from jaxinfer.step_inputs import StepInputs, TableInputs
 from pallas_kernels.paged_attention import Implementation, LayerCache
-from pallas_kernels.quantized_matmul import matmul
+from pallas_kernels.quantized_matmul import matmul, take_rows
 
 
 class Decoder(nnx.Module):
@@ -25,7 +25,7 @@ class Decoder(nnx.Module):
 
         Args:
             config: the model's shape.
-            weights: by the names and shapes of ``jaxinfer.weights.weight_shapes``; matrices of layers may be quantized.
+            weights: by the names and shapes of ``jaxinfer.weights.weight_shapes``; matrices may be quantized.
             kernels: the implementation that every program of the model runs; None: each operation takes the device's.
         """
         self.config = config
@@ -48,7 +48,8 @@ class Decoder(nnx.Module):
         """
         token_ids = jnp.concatenate([last_tokens[inputs.slot], inputs.chunk_token])
         views = self._views(inputs, page_size=kv_cache.layers[0].pages.shape[1])
-        x, arrivals, new_layers = self.embedding[...][token_ids], kv_cache.arrivals, []
+        x = take_rows(self.embedding.get_value(), token_ids, self.dtype)
+        arrivals, new_layers = kv_cache.arrivals, []
         for layer, layer_cache, group in zip(self.layers, kv_cache.layers, self.config.layer_groups, strict=True):
             x, layer_cache, arrivals = _run_layer(*nnx.split(layer), x, layer_cache, arrivals, views[group])
             new_layers.append(layer_cache)
@@ -62,12 +63,17 @@ class Decoder(nnx.Module):
         head = self.embedding if self.lm_head is None else self.lm_head
         return matmul(
             x,
-            head[...],
+            head.get_value(),
             norm=self.final_norm[...],
             norm_eps=self.config.norm_eps,
             out_dtype=jnp.float32,
             implementation=self.kernels,
         )
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Of the hidden states: that of the weights that are never quantized."""
+        return self.final_norm.get_value().dtype
 
     def _views(self, inputs: StepInputs, page_size: int) -> tuple[TokenView, ...]:
         """The step as the layers of each cache group see it: they differ in the pages."""

@@ -68,7 +68,7 @@ class Programs:
     def __init__(self, model: Decoder, config: EngineConfig, kv_cache: KVCache) -> None:
         self._config, self._kv_cache_shape = config, jax.eval_shape(lambda cache: cache, kv_cache)
         self._vocab_size, self._hidden_size = model.config.vocab_size, model.config.hidden_size
-        self._dtype = model.embedding.get_value().dtype  # of the hidden states too
+        self._dtype = model.dtype
         self._graph, state = nnx.split(model)
         leaves, self._treedef = jax.tree.flatten(state)
         self.weights: tuple[jax.Array, ...] = tuple(leaves)

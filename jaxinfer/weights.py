@@ -5,7 +5,12 @@ A checkpoint reader fills exactly these names, a random model draws them, the de
 are one matrix (``qkv``, ``gate_up``), so that a step launches one product for them.
 """
 
-from jaxinfer.config import ModelConfig
+from collections.abc import Mapping
+
+from jaxinfer.config import ModelConfig, Quantization
+
+Formats = Mapping[str, Quantization]
+"""How weights are held quantized, by name; one that is left out is held as floats."""
 
 
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -46,6 +51,20 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def is_layer_matrix(name: str) -> bool:
-    """Whether a weight is one of the matrices that a quantized model holds quantized: nearly all of its bytes."""
-    return name.endswith((".qkv", ".attention_out", ".gate_up", ".down"))
+def formats_of(config: ModelConfig, quantization: Quantization | None, *, embeddings: bool = False) -> Formats:
+    """One format for all matrices of the layers, which are nearly all bytes of a model.
+
+    Args:
+        config: the shape of the model.
+        quantization: the format; None: all weights are floats.
+        embeddings: whether embedding and output head have it too.
+    """
+    if quantization is None:
+        return {}
+    matrices = (".qkv", ".attention_out", ".gate_up", ".down")
+    ends = (*matrices, *EMBEDDINGS) if embeddings else matrices
+    return {name: quantization for name in weight_shapes(config) if name.endswith(ends)}
+
+
+EMBEDDINGS = ("embedding", "lm_head")
+"""The names of the matrices with a row for each token."""

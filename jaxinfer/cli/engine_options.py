@@ -26,14 +26,19 @@ class EngineOptions:
     )
     dtype: Annotated[str, _option("float32, bfloat16, or auto: float32 on a CPU and bfloat16 elsewhere.")] = "auto"
     quantization: Annotated[
-        str | None,
+        str,
         _option(
-            "int8 or int4: the layers' matrices, rounded to nearest as they are loaded. Without it: as --dtype says."
+            "int8 or int4: the layers' matrices, rounded to nearest as they are loaded; stored: as the checkpoint has "
+            "them; none: all as --dtype says; auto: stored, but none on a CPU where that takes half of the memory."
         ),
-    ] = None
+    ] = "auto"
     group_size: Annotated[
         int | None, _option("Inputs of a group of int4: 32, 64, 128, or 0 for the whole row. Without it: 64.")
     ] = None
+    quantize_embeddings: Annotated[
+        bool,
+        _option("Round the embedding and the output head to int8 or int4 too.", "--quantize-embeddings"),
+    ] = False
     kernels: Annotated[
         str,
         _option(

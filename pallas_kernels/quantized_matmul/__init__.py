@@ -12,6 +12,7 @@ from pallas_kernels.quantized_matmul.weights import (
     pack_nibbles,
     pad_inputs,
     padded,
+    take_rows,
     unpack_nibbles,
 )
 
@@ -28,5 +29,6 @@ __all__ = [
     "pad_inputs",
     "padded",
     "pick_implementation",
+    "take_rows",
     "unpack_nibbles",
 ]

@@ -96,6 +96,11 @@ def unpack_nibbles(values: UInt8[Array, "N half_padded_K"]) -> UInt8[Array, "N p
     return (pieces >> jnp.array([[0], [4]], jnp.uint8) & 15).reshape(len(values), -1)
 
 
+def take_rows(weight: Weight, rows: Integer[Array, "T"], dtype: jnp.dtype) -> Float[Array, "T K"]:
+    """Some rows of the matrix that a weight stands for: the embeddings of tokens."""
+    return dequantize(jax.tree.map(lambda array: array[rows], weight), dtype)
+
+
 def dequantize(weight: Weight, dtype: jnp.dtype) -> Float[Array, "N K"]:
     """The matrix that a weight stands for, computed in float32 and rounded to ``dtype``."""
     match weight:

@@ -15,7 +15,7 @@ from jaxinfer.gpu_compile import GpuTarget, ProgramReport, compile_for
 from jaxinfer.kv_cache import KVCache
 from jaxinfer.model import Decoder
 from jaxinfer.programs import Programs
-from jaxinfer.weights import is_layer_matrix
+from jaxinfer.weights import formats_of
 from pallas_kernels.paged_attention import Implementation
 
 _DTYPE = jnp.dtype(jnp.bfloat16)
@@ -66,7 +66,8 @@ class Step:
     @property
     def layer_weight_bytes(self) -> int:
         """Bytes of the smallest matrix of a layer: a copy of a weight would be at least so large."""
-        return min(num_bytes(weight) for name, weight in self._weights().items() if is_layer_matrix(name))
+        matrices = formats_of(self.config, Quantization(bits=8))
+        return min(num_bytes(weight) for name, weight in self._weights().items() if name in matrices)
 
     def compile(self, target: GpuTarget) -> ProgramReport:
         """What comes out for ``target``."""
@@ -86,7 +87,7 @@ class Step:
         return Programs(Decoder(self.config, self._weights(), kernels=self.kernels), limits, self._cache())
 
     def _weights(self) -> dict[str, Any]:
-        return abstract_weights(self.config, _DTYPE, self.quantization)
+        return abstract_weights(self.config, _DTYPE, formats_of(self.config, self.quantization))
 
     def _cache(self) -> KVCache:
         return jax.eval_shape(

@@ -20,5 +20,5 @@ def num_pages(gpu: str, page_size: int = EngineConfig.page_size) -> int:
     """Pages that an engine takes on a GPU that does nothing else, with weights and cache in bfloat16."""
     model, dtype = PRESETS[MODEL], jnp.dtype(jnp.bfloat16)
     memory = {"bytes_limit": int(TARGETS[gpu].memory_bytes * _XLA_FRACTION), "bytes_in_use": 0}
-    room = room_for_cache(num_bytes(abstract_weights(model, dtype, None)), None, memory)
+    room = room_for_cache(num_bytes(abstract_weights(model, dtype, {})), None, memory)
     return room // (page_size * kv_cache.bytes_per_token(model, dtype)) - 1  # one is the dummy page

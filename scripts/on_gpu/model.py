@@ -21,6 +21,7 @@ from jaxinfer.kernel_choice import choose_kernels
 from jaxinfer.model import Decoder
 from jaxinfer.programs import Programs
 from jaxinfer.runner import ModelRunner
+from jaxinfer.weights import formats_of
 from scripts.on_gpu.compiling import reason
 from scripts.on_gpu.decode_step import decode_step
 from scripts.on_gpu.part import Row
@@ -58,7 +59,7 @@ class Model:
         config = preset(settings)
         name, _, group = weight_format.partition("/")
         quantization = None if name == "bfloat16" else Quantization.named(name, int(group) if group else None)
-        weights = dict(random_weights(config, _DTYPE, 0, quantization))
+        weights = dict(random_weights(config, _DTYPE, 0, formats_of(config, quantization)))
         read = {name: each for name, each in weights.items() if name != "embedding" or config.tie_embeddings}
         kernels = choose_kernels("auto", config)
         decoder = Decoder(config, weights, kernels=kernels)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from checkpoints import PRESETS
-from checkpoints.quantization import abstract_weights, num_bytes, quantize, quantized
+from checkpoints.quantization import abstract_weights, num_bytes, on_device, quantize
 from checkpoints.random_weights import random_weights
 from jaxinfer.config import Quantization
-from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, dequantize
+from jaxinfer.weights import EMBEDDINGS, formats_of
+from pallas_kernels.quantized_matmul import Int4Weight, dequantize
 from tests.checkpoints.writers import CONFIG
 
 INT8 = Quantization(bits=8)
@@ -94,49 +95,54 @@ def test_a_matrix_that_is_not_finite_is_named(quantization, value, shape):
         with pytest.raises(
             ValueError, match=r"layers\.1\.down cannot be quantized: some of its numbers are not finite"
         ):
-            quantized("layers.1.down", matrix, quantization)
+            on_device("layers.1.down", matrix, quantization)
 
 
 @pytest.mark.parametrize("factor", [1e6, 1e-8])
 def test_numbers_beyond_float16_are_refused_for_int4_alone(factor):
     matrix = drawn(200) * np.float32(factor)
-    quantized("layers.0.qkv", matrix, INT8)
+    on_device("layers.0.qkv", matrix, INT8)
     with pytest.raises(ValueError, match=r"layers\.0\.qkv cannot be quantized to 4 bits: its largest number is"):
-        quantized("layers.0.qkv", matrix, int4(64))
+        on_device("layers.0.qkv", matrix, int4(64))
 
 
 @pytest.mark.parametrize("largest", [2.0**-14, 32000.0])
 def test_the_largest_and_the_smallest_matrices_that_int4_takes_are_right(largest):
     matrix = drawn(256)
     matrix *= np.float32(largest / np.abs(matrix).max())
-    weight = quantized("layers.0.qkv", matrix, int4(64))
+    weight = on_device("layers.0.qkv", matrix, int4(64))
     step = np.ptp(matrix.reshape(len(matrix), -1, 64), axis=2).max() / 15
     assert np.abs(np.asarray(dequantize(weight, jnp.dtype(jnp.float32))) - matrix).max() < 0.6 * step
 
 
-def test_only_matrices_of_layers_are_quantized():
+def test_embedding_and_head_are_quantized_only_where_it_is_asked_for():
     config = replace(CONFIG, tie_embeddings=False, qkv_bias=True, qk_norm=True)
-    weights = {name: quantized(name, array, INT8) for name, array in random_weights(config, np.float32, seed=0)}
-    kinds = {name.split(".")[-1]: type(weight) for name, weight in weights.items()}
-    assert {kind for kind, found in kinds.items() if found is Int8Weight} == {"qkv", "attention_out", "gate_up", "down"}
-    assert all(isinstance(weight, Int8Weight | jax.Array) for weight in weights.values())
+    matrices = {"qkv", "attention_out", "gate_up", "down"}
+    formats = formats_of(config, INT8)
+    assert {name.split(".")[-1] for name in formats} == matrices
+    assert len(formats) == 4 * config.num_layers
+    assert {name.split(".")[-1] for name in formats_of(config, INT8, embeddings=True)} == {*matrices, *EMBEDDINGS}
+    assert formats_of(config, None, embeddings=True) == {}
 
 
 @pytest.mark.parametrize("quantization", [None, INT8, int4(64), int4(None)])
-def test_abstract_weights_are_the_shapes_of_real_ones(quantization):
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_abstract_weights_are_the_shapes_of_real_ones(quantization, embeddings):
     config = replace(CONFIG, qkv_bias=True, qk_norm=True)
-    abstract = abstract_weights(config, np.dtype(ml_dtypes.bfloat16), quantization)
-    drawn_weights = dict(random_weights(config, ml_dtypes.bfloat16, 0, quantization))
+    formats = formats_of(config, quantization, embeddings=embeddings)
+    abstract = abstract_weights(config, np.dtype(ml_dtypes.bfloat16), formats)
+    drawn_weights = dict(random_weights(config, ml_dtypes.bfloat16, 0, formats))
     floats = random_weights(config, ml_dtypes.bfloat16, 0)
-    for real in (drawn_weights, {name: quantized(name, array, quantization) for name, array in floats}):
+    for real in (drawn_weights, {name: on_device(name, array, formats.get(name)) for name, array in floats}):
         assert list(real) == list(abstract)
         assert jax.tree.map(lambda x: (x.shape, x.dtype), real) == jax.tree.map(lambda x: (x.shape, x.dtype), abstract)
         assert num_bytes(real) == num_bytes(abstract)
 
 
 def test_a_7b_model_takes_half_and_a_quarter_of_its_bytes():
+    model = PRESETS["mistral-7b-v0.1"]
     sizes = {
-        name: num_bytes(abstract_weights(PRESETS["mistral-7b-v0.1"], np.dtype(ml_dtypes.bfloat16), quantization))
+        name: num_bytes(abstract_weights(model, np.dtype(ml_dtypes.bfloat16), formats_of(model, quantization)))
         - 2 * 2 * 32000 * 4096  # embedding and head stay bfloat16
         for name, quantization in {"bfloat16": None, "int8": INT8, "int4": int4(64)}.items()
     }
@@ -164,7 +170,7 @@ def test_a_quantization_by_name(name, group_size, expected):
 @pytest.mark.parametrize(
     ("name", "group_size", "message"),
     [
-        ("int3", None, "quantization is 'int3'; it must be 'int8' or 'int4'"),
+        ("int3", None, "quantization is 'int3'; it must be 'auto', 'stored', 'none', 'int8' or 'int4'"),
         ("", None, "quantization is ''"),
         (8, None, "quantization is 8"),
         ("int8", 64, "group_size is 64, and only quantization 'int4' has groups"),

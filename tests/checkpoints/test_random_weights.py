@@ -9,7 +9,7 @@ import pytest
 
 from checkpoints.random_weights import random_weights
 from jaxinfer.config import Quantization
-from jaxinfer.weights import is_layer_matrix, weight_shapes
+from jaxinfer.weights import formats_of, weight_shapes
 from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, dequantize
 from tests.checkpoints.writers import CONFIG
 
@@ -34,7 +34,7 @@ def test_random_weights_keep_the_contract(dtype, tied, biased):
 @pytest.mark.parametrize("quantization", [None, *QUANTIZATIONS], ids=str)
 def test_scale_is_that_of_the_input_axis(quantization):
     config = replace(CONFIG, hidden_size=256, intermediate_size=1000, qkv_bias=True)
-    for name, weight in random_weights(config, np.float32, 3, quantization):
+    for name, weight in random_weights(config, np.float32, 3, formats_of(config, quantization)):
         matrix = np.asarray(dequantize(weight, np.dtype(np.float32)) if len(weight.shape) > 1 else weight)
         if name.endswith("norm"):
             assert (matrix == 1).all(), name
@@ -46,10 +46,10 @@ def test_scale_is_that_of_the_input_axis(quantization):
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS, ids=str)
 def test_matrices_of_layers_are_drawn_in_their_format(quantization):
-    for name, weight in random_weights(
-        replace(CONFIG, hidden_size=256, intermediate_size=1000), np.float32, 3, quantization
-    ):
-        if not is_layer_matrix(name):
+    config = replace(CONFIG, hidden_size=256, intermediate_size=1000)
+    formats = formats_of(config, quantization)
+    for name, weight in random_weights(config, np.float32, 3, formats):
+        if name not in formats:
             assert weight.dtype == np.float32
         elif quantization.bits == 8:
             assert isinstance(weight, Int8Weight)
@@ -64,13 +64,14 @@ def test_matrices_of_layers_are_drawn_in_their_format(quantization):
 
 @pytest.mark.parametrize("quantization", [None, *QUANTIZATIONS], ids=str)
 def test_a_weight_depends_on_the_seed_and_its_name_only(quantization):
-    weights = dict(random_weights(CONFIG, np.float32, 1, quantization))
-    again = dict(random_weights(replace(CONFIG, num_layers=1, windows=(None,)), np.float32, 1, quantization))
+    formats = formats_of(CONFIG, quantization)
+    weights = dict(random_weights(CONFIG, np.float32, 1, formats))
+    again = dict(random_weights(replace(CONFIG, num_layers=1, windows=(None,)), np.float32, 1, formats))
     assert same(weights["layers.0.qkv"], again["layers.0.qkv"])
     assert same(weights["lm_head"], again["lm_head"])
     assert not same(weights["layers.0.qkv"], weights["layers.1.qkv"])
     assert not same(weights["lm_head"], weights["embedding"])
-    assert not same(weights["layers.0.qkv"], dict(random_weights(CONFIG, np.float32, 2, quantization))["layers.0.qkv"])
+    assert not same(weights["layers.0.qkv"], dict(random_weights(CONFIG, np.float32, 2, formats))["layers.0.qkv"])
 
 
 def test_bfloat16_is_float32_rounded():

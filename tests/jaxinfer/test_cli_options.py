@@ -48,12 +48,13 @@ FORMS = {
 """The options that exclude one another."""
 ENGINE = shlex.split("""
     --model some-model --dtype float32 --quantization int4 --group-size 32 --kernels pallas --kv-dtype int8
-    --max-model-len 64 --num-kv-pages 9 --memory-fraction 0.5 --page-size 8 --no-prefix-cache
+    --max-model-len 64 --num-kv-pages 9 --memory-fraction 0.5 --page-size 8 --no-prefix-cache --quantize-embeddings
 """)
 SETTINGS = {
     "dtype": "float32",
     "quantization": "int4",
     "group_size": 32,
+    "quantize_embeddings": True,
     "kernels": "pallas",
     "kv_dtype": "int8",
     "max_model_len": 64,

@@ -24,7 +24,7 @@ RANDOM = ["--load-format", "random"]
         (["--model", "no/such/model.gguf"], "'no/such/model.gguf'"),
         (["--load-format", "warm"], "'warm'"),
         (["--kernels", "triton"], "kernels is 'triton'; it must be 'auto', 'xla' or 'pallas'"),
-        (["--quantization", "int3"], "quantization is 'int3'; it must be 'int8' or 'int4'"),
+        (["--quantization", "int3"], "quantization is 'int3'; it must be 'auto', 'stored', 'none', 'int8' or 'int4'"),
         (["--quantization", "int4", "--group-size", "48"], "group_size is 48; it must be 32, 64, 128, or 0"),
         (["--group-size", "64"], "group_size is 64, and only quantization 'int4' has groups"),
         (["--kv-dtype", "fp8", *RANDOM], "kv_dtype is 'fp8'; it must be 'auto' or 'int8'"),

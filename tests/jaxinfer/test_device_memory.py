@@ -22,7 +22,7 @@ def test_a_cpu_gives_a_gib_beside_any_weights():
 
 
 def test_a_cpu_gives_the_share_that_is_asked_for_less_the_weights(monkeypatch):
-    monkeypatch.setattr(device_memory, "_cpu_memory", lambda: 1000)
+    monkeypatch.setattr(device_memory, "cpu_memory", lambda: 1000)
     assert room_for_cache(100, 0.5, None) == 400
     assert room_for_cache(100, 0.05, None) == -50
 
@@ -57,4 +57,4 @@ def test_no_container_has_no_limit(tmp_path, content):
 def test_a_container_may_have_less_than_the_machine_and_more_counts_as_the_machine(monkeypatch):
     for limits, expected in (([], MACHINE), ([1000, 2 * MACHINE], 1000), ([2 * MACHINE], MACHINE)):
         monkeypatch.setattr(device_memory, "container_limits", lambda root, own, limits=limits: limits)
-        assert device_memory._cpu_memory() == expected
+        assert device_memory.cpu_memory() == expected

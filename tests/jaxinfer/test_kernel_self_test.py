@@ -17,6 +17,7 @@ from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.kernel_case_pages import number_error
 from jaxinfer.kernel_cases import Shape, chunk_error, decode_error, relative_error
 from jaxinfer.kernel_self_test import KernelSelfTestError, check_kernels
+from jaxinfer.weights import formats_of
 from pallas_kernels.device import Device
 from pallas_kernels.paged_attention import LayerCache, decode_attention, paged_attention
 from pallas_kernels.paged_attention.pallas_gpu import launch
@@ -404,7 +405,7 @@ def test_a_product_that_is_wrong_is_named(monkeypatch):
         kernel_self_test, "product_error", lambda product, t, *how: 0.3 if (product.name, t) == ("down", 5) else 0.0
     )
     with pytest.raises(KernelSelfTestError, match=r"the product down \(T = 5\) computes wrong values on .* of 0\.3 "):
-        check_kernels(MODEL, LIMITS, FLOAT32, Quantization(bits=4, group_size=64))
+        check_kernels(MODEL, LIMITS, FLOAT32, formats_of(MODEL, Quantization(bits=4, group_size=64)))
 
 
 @pytest.mark.parametrize("error", [float("inf"), 2.1e-5])

@@ -71,7 +71,7 @@ def test_a_gpu_too_small_is_an_error_that_names_all_that_takes_the_room(with_gpu
 def test_a_cpu_gives_a_gib_or_the_fraction_asked_for(monkeypatch):
     page_bytes = 16 * 30 * 2 * 3 * 64 * 4
     assert resolve_limits(SMOLLM2, FLOAT32, weight_bytes=10**12).num_kv_pages == GIB // page_bytes - 1
-    monkeypatch.setattr(device_memory, "_cpu_memory", lambda: 4 * GIB)
+    monkeypatch.setattr(device_memory, "cpu_memory", lambda: 4 * GIB)
     limits = resolve_limits(SMOLLM2, FLOAT32, weight_bytes=GIB, memory_fraction=0.75)
     assert limits.num_kv_pages == (2 * GIB - slot_bytes(32, 49152)) // page_bytes - 1
 

@@ -13,6 +13,7 @@ from jaxinfer import device_memory, kv_cache, loading
 from jaxinfer.config import Quantization
 from jaxinfer.kernel_self_test import KernelSelfTestError
 from jaxinfer.loading import build_engine, open_model
+from jaxinfer.weights import formats_of
 from tests.checkpoints.writers import HF_CONFIG, hf_tensors, known_weights, write_hf, write_json
 from tests.vocabularies import write_byte_level_json
 
@@ -93,8 +94,8 @@ def test_kernels_are_tested_where_a_gpu_is_to_run_them(
     if not is_tested:
         assert tested == []
         return
-    [(tested_model, config, dtype, quantization, implementation, cache_dtype)] = tested
-    assert (tested_model, quantization) == (model.config, int8)
+    [(tested_model, config, dtype, formats, implementation, cache_dtype)] = tested
+    assert (tested_model, formats) == (model.config, formats_of(model.config, int8))
     assert implementation == (None if kernels == "auto" else kernels)
     assert {name: getattr(config, name) for name in LIMITS} == LIMITS
     assert dtype == runner.programs.weights[0].dtype == "bfloat16"
@@ -151,8 +152,8 @@ def test_another_dtype_of_the_cache_is_refused(model, kv_dtype):
 
 def test_room_for_the_cache_is_what_the_weights_and_the_slots_state_leave(model, monkeypatch):
     """One of the pages is the dummy page. A slot, and the padding's, has 8 bytes for each token of the vocabulary."""
-    monkeypatch.setattr(device_memory, "_cpu_memory", lambda: 400_000)
-    weight_bytes = num_bytes(abstract_weights(model.config, np.dtype(np.float32), None))
+    monkeypatch.setattr(device_memory, "cpu_memory", lambda: 400_000)
+    weight_bytes = num_bytes(abstract_weights(model.config, np.dtype(np.float32), {}))
     token_bytes = kv_cache.bytes_per_token(model.config, np.dtype(np.float32))
     state_bytes = (100 + 1) * model.config.vocab_size * 8
     engine, _ = build_engine(model, dtype="float32", memory_fraction=0.5, max_num_seqs=100, page_size=8)

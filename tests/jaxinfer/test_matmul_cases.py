@@ -8,8 +8,8 @@ import pytest
 
 from jaxinfer import matmul_cases
 from jaxinfer.config import ModelConfig, Quantization
-from jaxinfer.matmul_cases import Product, head_product, launches, layer_products, product_error
-from jaxinfer.weights import weight_shapes
+from jaxinfer.matmul_cases import Product, launches, model_products, product_error
+from jaxinfer.weights import formats_of, weight_shapes
 from pallas_kernels.quantized_matmul import Config, Int4Weight, Int8Weight, matmul
 
 FLOAT32, BFLOAT16 = np.dtype(jnp.float32), np.dtype(jnp.bfloat16)
@@ -51,13 +51,13 @@ def unchanged(x, weight, options):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(FLOAT32, 1e-5), (BFLOAT16, 2e-2)])
 def test_products_that_are_right_pass(monkeypatch, quantization, dtype, tolerance):
     run_instead(monkeypatch, unchanged)
-    for product in (*layer_products(MODEL, quantization), head_product(MODEL)):
+    for product in model_products(MODEL, formats_of(MODEL, quantization)):
         assert product_error(product, 3, dtype, "pallas") < tolerance, product
 
 
 def test_the_products_are_those_of_the_models_matrices():
     shapes = {shape for name, shape in weight_shapes(MODEL).items() if len(shape) == 2}
-    products = [*layer_products(MODEL, INT8), head_product(MODEL)]
+    products = [*model_products(MODEL, formats_of(MODEL, INT8))]
     assert {(product.num_outputs, product.num_inputs) for product in products} == shapes
 
 

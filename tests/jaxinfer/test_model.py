@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from checkpoints.quantization import quantized
+from checkpoints.quantization import on_device
 from jaxinfer import kv_cache
 from jaxinfer.batch import Batch
 from jaxinfer.config import ModelConfig, Quantization
 from jaxinfer.model import Decoder
 from jaxinfer.step_inputs import StepLayout
-from jaxinfer.weights import weight_shapes
+from jaxinfer.weights import formats_of, weight_shapes
 from pallas_kernels.paged_attention import Implementation
 from pallas_kernels.quantized_matmul import dequantize
 from tests.engines import TINY_MISTRAL, decoder, engine, random_decoder, record_greedy
@@ -116,8 +116,10 @@ def test_bias_and_norm_of_heads_follow_the_definition(kernels: Implementation) -
 
 
 @pytest.mark.parametrize("quantization", [Quantization(bits=8), Quantization(bits=4, group_size=32)], ids=str)
-def test_a_quantized_model_is_that_of_its_dequantized_matrices(quantization: Quantization) -> None:
-    weights = {name: quantized(name, array, quantization) for name, array in _weights(WITH_BIAS_AND_NORM).items()}
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_a_quantized_model_is_that_of_its_dequantized_matrices(quantization: Quantization, embeddings: bool) -> None:
+    formats = formats_of(WITH_BIAS_AND_NORM, quantization, embeddings=embeddings)
+    weights = {name: on_device(name, x, formats.get(name)) for name, x in _weights(WITH_BIAS_AND_NORM).items()}
     whole, logits = decoded(weights, "xla")
     floats = {name: dequantize(w, jnp.dtype(jnp.float32)) if w.shape[1:] else w for name, w in weights.items()}
     assert np.abs(logits - decoder_logits(WITH_BIAS_AND_NORM, floats, whole)[-6:]).max() < TOLERANCE

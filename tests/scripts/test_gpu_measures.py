@@ -8,8 +8,8 @@ import pytest
 
 from checkpoints import PRESETS
 from jaxinfer.config import Quantization
-from jaxinfer.matmul_cases import head_product, layer_products
-from jaxinfer.weights import weight_shapes
+from jaxinfer.matmul_cases import model_products
+from jaxinfer.weights import formats_of, weight_shapes
 from scripts.on_gpu import decode_step, timing, versions
 from scripts.on_gpu.attention_speed import Launch, bytes_of_launch
 from scripts.on_gpu.matrices import ALL_FORMATS, INT8_DEVIATION, draw, group_size, num_bytes
@@ -81,7 +81,7 @@ def test_bytes_of_a_product():
 
 def test_the_head_is_the_model_s():
     head = products_of("mistral-7b-v0.1")[-1]
-    own = head_product(PRESETS["mistral-7b-v0.1"])
+    *_, own = model_products(PRESETS["mistral-7b-v0.1"], {})
     for name in ("num_outputs", "num_inputs", "norm", "bias", "residual", "swiglu", "out_dtype"):
         assert getattr(head, name) == getattr(own, name)
     operands = Operands.shapes(head, "bfloat16", 16, peaks_of("NVIDIA H200"), LARGE)
@@ -97,7 +97,8 @@ def test_problems_are_those_that_the_self_test_looks_up():
     model, dtype = PRESETS["mistral-7b-v0.1"], jax.numpy.dtype("bfloat16")
     for weight_format, quantization in formats.items():
         ours = [each.problem(weight_format, 16, dtype) for each in products_of("mistral-7b-v0.1")[:4]]
-        assert ours == [each.problem(16, dtype) for each in layer_products(model, quantization)]
+        *of_layer, _ = model_products(model, formats_of(model, quantization))
+        assert ours == [each.problem(16, dtype) for each in of_layer]
 
 
 def test_bytes_and_flops_of_attention():
