@@ -6,7 +6,7 @@ is taken as what it says it is or refused with its file, key and value, and null
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from reprlib import Repr
 
@@ -34,6 +34,10 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         """Whether the key is written, be it with null."""
         return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        """The keys, in the order of the file."""
+        return iter(self._values)
 
     def given(self, key: str) -> object | None:
         """The value as it is, None where there is none."""

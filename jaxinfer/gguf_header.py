@@ -34,6 +34,9 @@ type _Declared = tuple[tuple[int, ...], GGMLQuantizationType, int]
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
 _LENGTH = struct.Struct("<Q")
+_START = struct.Struct("<IIQQ")
+"""Magic, version, number of tensors, number of keys."""
+
 _SCALARS = {
     GGUFValueType.UINT8: "<B",
     GGUFValueType.INT8: "<b",
@@ -116,11 +119,13 @@ class GGUFHeader:
     Attributes:
         metadata: numbers, strings, booleans and ``GGUFArray`` by key.
         tensors: where each lies, by name.
+        metadata_end: where the metadata ends and the list of tensors begins.
         buffer: the whole file, mapped for as long as anything refers to it.
     """
 
     metadata: Mapping[str, object]
     tensors: Mapping[str, GGUFTensor]
+    metadata_end: int
     buffer: mmap.mmap
 
 
@@ -136,6 +141,17 @@ def read_header(path: Path) -> GGUFHeader:
         return _read_header(_Cursor(buffer))
     except ValueError as error:
         raise ValueError(f"{path}: not a whole GGUF file: {error}") from error
+
+
+def metadata_alone(path: Path) -> bytes:
+    """A GGUF file with the metadata of the one at ``path``, byte for byte, and no tensors.
+
+    Raises:
+        ValueError: as ``read_header``.
+    """
+    header = read_header(path)
+    magic, version, _, num_keys = _START.unpack_from(header.buffer)
+    return _START.pack(magic, version, 0, num_keys) + header.buffer[_START.size : header.metadata_end]
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -195,6 +211,7 @@ def _read_header(cursor: _Cursor) -> GGUFHeader:
         if key in metadata:
             raise ValueError(f"the key {key} occurs twice")
         metadata[key] = _read_value(cursor, key)
+    metadata_end = cursor.offset
     declared: dict[str, _Declared] = {}
     for _ in range(num_tensors):
         name = cursor.text()
@@ -202,7 +219,7 @@ def _read_header(cursor: _Cursor) -> GGUFHeader:
             raise ValueError(f"the tensor {name} occurs twice")
         declared[name] = _read_tensor(cursor, name)
     tensors = _place_all(declared, cursor, _alignment(metadata))
-    return GGUFHeader(metadata, tensors, cursor.buffer)
+    return GGUFHeader(metadata, tensors, metadata_end, cursor.buffer)
 
 
 def _read_value(cursor: _Cursor, key: str) -> object:

@@ -24,7 +24,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
        further has another form of conversations than Mistral's. Without one, Mistral's own is read, which has a form;
     2. one of Mistral's own (see ``jaxinfer.tokenizers.mistral_files``), by mistral-common, with the conversations that
        the model was trained on;
-    3. ``tokenizer.model``, plain SentencePiece.
+    3. ``tokenizer.model``, plain SentencePiece;
+    4. ``tokenizer.gguf``, a GGUF file without tensors: what a converted GGUF file leaves of itself.
 
     In a ``tokenizer.json`` beside a ``tekken.json`` the pattern that cuts texts is the latter's
     (``jaxinfer.tokenizers.tekken_pattern``).
@@ -44,9 +45,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return _load_mistral(mistral_file)
     if (path / "tokenizer.model").is_file():
         return load_sentencepiece(path / "tokenizer.model")
+    if (path / "tokenizer.gguf").is_file():
+        return load_gguf_tokenizer(path / "tokenizer.gguf")
     raise ValueError(
-        f"no tokenizer at {path}: looked for tokenizer.json, tekken.json, tokenizer.model.v1 (or a later version) and "
-        "tokenizer.model in it, or a .gguf file"
+        f"no tokenizer at {path}: looked for tokenizer.json, tekken.json, tokenizer.model.v1 (or a later version), "
+        "tokenizer.model and tokenizer.gguf in it, or a .gguf file"
     )
 
 

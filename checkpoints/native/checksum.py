@@ -1,0 +1,22 @@
+"""Sums over whole files, in pieces: a file of weights can be larger than memory."""
+
+import zlib
+from pathlib import Path
+
+_PIECE = 2**22
+
+
+def checksum(path: Path) -> int:
+    """The CRC-32 of a file. It finds damage, which SHA-256 would at a third of the speed, and no forgery.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    crc = 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            while piece := file.read(_PIECE):
+                crc = zlib.crc32(piece, crc)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    return crc

@@ -1,0 +1,138 @@
+"""Writes a native checkpoint from weights that come one by one, and holds one part of the model at a time."""
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from checkpoints.description import Description
+from checkpoints.native.checksum import checksum
+from checkpoints.native.folder import new_folder
+from checkpoints.native.manifest import MANIFEST, WEIGHTS, Manifest, StoredFile, is_native, parts_of
+from checkpoints.native.manifest_reading import read_manifest
+from checkpoints.native.orbax_parts import save_part
+from checkpoints.native.part_trees import flat_shapes, part_tree
+from checkpoints.native.source_files import describe_source
+from checkpoints.native.tokenizer_files import copy_tokenizer
+from checkpoints.quantization import abstract_weights, num_bytes
+from jaxinfer.config import ModelConfig
+from jaxinfer.weights import Formats
+from pallas_kernels.quantized_matmul import Weight
+
+_PROGRAMS = ("jaxinfer", "jax", "orbax-checkpoint", "numpy")
+
+
+class Described(Protocol):
+    """A model without its weights; see ``Description``."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]: ...
+    @property
+    def eos_spellings(self) -> tuple[str, ...]: ...
+
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes of weights that are written and those that there will be."""
+
+
+def write(
+    destination: Path,
+    weights: Iterable[tuple[str, Weight | Array]],
+    *,
+    description: Described,
+    source: Path | None,
+    formats: Formats,
+    dtype: np.dtype | type,
+    method: str | None,
+    source_name: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Writes the folder ``destination``, which is there only once it is whole.
+
+    Args:
+        destination: a folder that does not exist, beside others; or, with ``overwrite``, a native checkpoint.
+        weights: (name, weight) for each of ``weight_shapes(description.config)``, in that order, as the device holds
+            it. The first is asked for only when the destination is known to be free.
+        description: the model; the ``Checkpoint`` that is converted, for one.
+        source: what is converted, whose tokenizer is copied too; None: weights drawn at random.
+        formats: of the weights that are quantized.
+        dtype: of the others, float32 or bfloat16.
+        method: how the quantized ones were made of floats; None: they were not.
+        source_name: what ``source`` was called, if not by its path.
+        overwrite: whether a native checkpoint that lies there is replaced, once the new one is whole.
+        progress: told of each part that is written.
+
+    Raises:
+        ValueError: the destination is taken or cannot be written, or a weight is not that of the model.
+    """
+    dtype = np.dtype(jnp.dtype(dtype))
+    expected = abstract_weights(description.config, dtype, formats)
+    with new_folder(destination, _unlisted if overwrite else lambda _: "exists already") as folder:
+        origin = describe_source(source, str(source) if source_name is None else source_name)
+        if source is not None:
+            copy_tokenizer(source, folder)
+        _write_parts(folder / WEIGHTS, weights, expected, progress or (lambda done, total: None))
+        manifest = Manifest(
+            description=Description(description.config, description.eos_token_ids, description.eos_spellings),
+            dtype=dtype.name,
+            formats=formats,
+            method=method,
+            source=origin,
+            versions={name: version(name) for name in _PROGRAMS},
+            files=_stored_files(folder),
+        )
+        (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+
+
+def _write_parts(
+    folder: Path, weights: Iterable[tuple[str, Weight | Array]], expected: dict[str, Any], progress: Progress
+) -> None:
+    ends = {names[-1]: part for part, names in parts_of(expected).items()}
+    names = iter(expected)
+    part: dict[str, Any] = {}
+    done, total = 0, num_bytes(expected)
+    for name, weight in weights:
+        _check(name, weight, next(names, None), expected)
+        part[name] = weight
+        del weight
+        if name in ends:
+            save_part(folder / ends[name], part_tree(part))
+            done += num_bytes(part)
+            part.clear()
+            progress(done, total)
+    if (missing := next(names, None)) is not None:
+        raise ValueError(f"the weights end before {missing}")
+
+
+def _check(name: str, weight: Any, wanted: str | None, expected: dict[str, Any]) -> None:
+    if name != wanted:
+        raise ValueError(f"a weight is {name!r:.100}; the model has {wanted or 'no more'} there")
+    found, needed = ((it.shape, flat_shapes(part_tree({name: it}))) for it in (weight, expected[name]))
+    if found != needed:
+        raise ValueError(f"{name} has shape and arrays {found}; in its format it has {needed}")
+
+
+def _stored_files(folder: Path) -> dict[str, StoredFile]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): StoredFile(path.stat().st_size, checksum(path)) for path in paths}
+
+
+def _unlisted(folder: Path) -> str | None:
+    """Why a folder may not be replaced: it is no native checkpoint, or has files of somebody else."""
+    if folder.is_symlink() or not folder.is_dir() or not is_native(folder):
+        return "is no native checkpoint; nothing else is overwritten"
+    try:
+        listed = {*read_manifest(folder).files, MANIFEST}
+    except ValueError as error:
+        return f"is a damaged checkpoint, which is not overwritten: {error}"
+    for path in sorted(folder.rglob("*")):
+        if not path.is_dir() and path.relative_to(folder).as_posix() not in listed:
+            return f"is not overwritten: it holds {path}, which is not the checkpoint's"
+    return None
