@@ -17,6 +17,7 @@ from checkpoints import gguf_config, huggingface_config, mistral_config
 from checkpoints.description import Description
 from checkpoints.gguf_source import GGUFSource
 from checkpoints.loader import WeightLoader
+from checkpoints.packed.source import PackedSource
 from checkpoints.safetensors_source import SafetensorsSource, expected_files, find_files, has_files
 from checkpoints.tables import HUGGINGFACE, MISTRAL, Table
 from checkpoints.tensor_source import TensorSource
@@ -149,7 +150,11 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 def _read_huggingface(path: Path) -> tuple[Description, TensorSource, Table]:
     description = huggingface_config.read_description(path)
-    return description, SafetensorsSource(path, find_files(path, _HUGGINGFACE_STEM)), HUGGINGFACE
+    source: TensorSource = SafetensorsSource(path, find_files(path, _HUGGINGFACE_STEM))
+    if description.packing is not None:
+        biased = ("q_proj", "k_proj", "v_proj") if description.config.qkv_bias else ()
+        source = PackedSource(source, description.packing, biased)
+    return description, source, HUGGINGFACE
 
 
 def _read_mistral(path: Path) -> tuple[Description, TensorSource, Table]:

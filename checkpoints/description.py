@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from checkpoints.config_fields import Fields
+from checkpoints.packed.config import Packing
 from jaxinfer.config import ModelConfig
 
 
@@ -14,11 +15,13 @@ class Description:
         config: the shape of the model.
         eos_token_ids: the tokens that end a text; empty where the checkpoint leaves it to the tokenizer.
         eos_spellings: of control tokens that end a text too where the tokenizer has them.
+        packing: how another library has packed the matrices, which the loader's sources must undo; None: it has not.
     """
 
     config: ModelConfig
     eos_token_ids: tuple[int, ...] = ()
     eos_spellings: tuple[str, ...] = ()
+    packing: Packing | None = None
 
 
 def token_id(fields: Fields, key: str, vocab_size: int) -> int | None:

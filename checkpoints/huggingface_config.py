@@ -12,6 +12,7 @@ from pathlib import Path
 from checkpoints.config_fields import Fields, read_json
 from checkpoints.description import Description, token_ids
 from checkpoints.huggingface_rope import read_rope
+from checkpoints.packed.config import read_packing
 from jaxinfer.config import ModelConfig
 
 
@@ -63,8 +64,6 @@ _FAMILIES = {
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 _UNSUPPORTED = {
-    "quantization_config": "a checkpoint quantized by another library",
-    "compression_config": "a checkpoint compressed by another library",
     "attention_bias": "a bias in the attention",
     "mlp_bias": "a bias in the feed-forward layer",
 }
@@ -81,7 +80,11 @@ def read_description(folder: Path) -> Description:
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file) if os.path.lexists(generation_file) else Fields(generation_file, {})
     eos = token_ids(generation, "eos_token_id", config.vocab_size)
-    return Description(config, eos or token_ids(fields, "eos_token_id", config.vocab_size))
+    return Description(
+        config,
+        eos_token_ids=eos or token_ids(fields, "eos_token_id", config.vocab_size),
+        packing=read_packing(fields),
+    )
 
 
 def _family(fields: Fields) -> _Family:

@@ -121,7 +121,7 @@ def test_a_missing_or_malformed_value_is_named(read, key, value):
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; it must be silu"),
         ({"attention_bias": True}, "attention_bias is True: a bias in the attention is not supported"),
         ({"mlp_bias": True}, "mlp_bias is True"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config is .*gptq.* is not supported"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quant_method is 'fp8'; it must be .* gptq, awq, "),
         (
             {"layer_types": ["full_attention", "sliding_attention"]},
             r"layer_types\[1\] is 'sliding_attention'; .* in a Llama",
