@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from jaxinfer.logprobs import Logprob
     from jaxinfer.output_filter import FilteredText, OutputFilter
     from jaxinfer.outputs import RequestOutput, ToolCall
+    from jaxinfer.quality import Comparison, compare_quality
     from jaxinfer.sampling_params import SamplingParams
     from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
 __all__ = [
     "LLM",
+    "Comparison",
     "FilteredText",
     "Logprob",
     "OutputFilter",
@@ -25,10 +27,12 @@ __all__ = [
     "SamplingParams",
     "StructuredOutputsParams",
     "ToolCall",
+    "compare_quality",
 ]
 
 _MODULES = {
     "LLM": "jaxinfer.llm",
+    "Comparison": "jaxinfer.quality",
     "FilteredText": "jaxinfer.output_filter",
     "Logprob": "jaxinfer.logprobs",
     "OutputFilter": "jaxinfer.output_filter",
@@ -36,6 +40,7 @@ _MODULES = {
     "SamplingParams": "jaxinfer.sampling_params",
     "StructuredOutputsParams": "jaxinfer.structured_outputs.params",
     "ToolCall": "jaxinfer.outputs",
+    "compare_quality": "jaxinfer.quality",
 }
 
 

@@ -5,11 +5,9 @@ All that can be wrong with a request is found here, before anything of it is que
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
-from numbers import Integral
-from typing import Any
 
 from jaxinfer.answer import Answer
 from jaxinfer.bad_words import bad_word_ids
@@ -26,7 +24,7 @@ from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.spelling import text_of_token
 from jaxinfer.tool_calls import ToolCallDetokenizer, ToolCallFormat
 from jaxinfer.tracked import TrackedRequest
-from jaxinfer.value_checks import all_of_kind, checked_items, shown, shown_error
+from jaxinfer.value_checks import check_token_ids, checked_items, shown, shown_error
 
 _SEED_BITS = 64
 _TEXTS_KEPT = 65_536
@@ -118,7 +116,7 @@ class Intake:
     def _stop_token_ids(self, params: SamplingParams) -> frozenset[int]:
         """What ends a request of these parameters, whose other ids are looked at here as well."""
         for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
-            self._check_ids(name, getattr(params, name) or ())
+            check_token_ids(name, getattr(params, name) or (), self._vocab_size)
         asked = frozenset(params.stop_token_ids or ())
         return asked if params.ignore_eos else asked | frozenset(self._eos_token_ids)
 
@@ -184,7 +182,7 @@ class Intake:
             return ()
         words = bad_word_ids(self._tokenizer, params.bad_words)
         for word in words:
-            self._check_ids("bad_words", word)
+            check_token_ids("bad_words", word, self._vocab_size)
         return words
 
     def _text_of_token(self, token_id: int) -> str | None:
@@ -203,20 +201,8 @@ class Intake:
         if isinstance(token_ids, Set):  # which has no order
             raise ValueError(f"prompt is {shown(token_ids)}; it must be {allowed}")
         checked = checked_items("prompt", token_ids, allowed)
-        self._check_ids("prompt", checked)
+        check_token_ids("prompt", checked, self._vocab_size)
         return list(map(int, checked))
-
-    def _check_ids(self, name: str, token_ids: Collection[Any]) -> None:
-        """Raises ValueError unless each is a token id of the model."""
-        # Integral, since ids often come from NumPy. All at once, for there may be as many as tokens in the vocabulary.
-        if not token_ids or (
-            all_of_kind(token_ids, Integral) and min(token_ids) >= 0 and max(token_ids) < self._vocab_size
-        ):
-            return
-        for token_id in token_ids:
-            if not all_of_kind([token_id], Integral) or not 0 <= token_id < self._vocab_size:
-                allowed = f"a token id is a whole number in [0, {self._vocab_size})"
-                raise ValueError(f"{name} has {shown(token_id)}; {allowed}")
 
 
 def _sequence(request: Request, index: int, params: SamplingParams) -> Request:

@@ -108,6 +108,15 @@ class Programs:
             job()
             yield done, len(jobs)
 
+    def compile_reading(self) -> None:
+        """Compile one forward program that holds every batch and nothing else: for who only looks at hidden states.
+
+        The other shapes are dropped, so this one runs for smaller batches too.
+        """
+        b, c = self.rows[-1], self.chunks[-1]
+        self.rows, self.chunks, self.layouts = (b,), (c,), {(b, c): self.layouts[b, c]}
+        self._compile_forward(b, c)
+
     def _jobs(self) -> Iterator[Callable[[], None]]:
         for b, c in self.layouts:
             yield partial(self._compile_forward, b, c)
@@ -135,13 +144,13 @@ class Programs:
             last_tokens: Int32[Array, "slots"],
             packed: Int32[Array, "size"],
         ) -> tuple[Float[Array, "B V"], KVCache, Float[Array, "T E"] | None]:
-            logits, kv_cache, hidden = self._model(weights)(last_tokens, kv_cache, layout.unpack(packed))
+            logits, kv_cache, hidden = self.model(weights)(last_tokens, kv_cache, layout.unpack(packed))
             return logits, kv_cache, hidden if c > 0 else None
 
         arguments = (self.weights, self._kv_cache_shape, self._last_tokens_shape, self._packed_shape(b))
         return jax.jit(forward, donate_argnums=1), arguments
 
-    def _model(self, weights: tuple[Array, ...]) -> Decoder:
+    def model(self, weights: tuple[Array, ...]) -> Decoder:
         """The model of these weights, inside a traced program."""
         return nnx.merge(self._graph, jax.tree.unflatten(self._treedef, weights))
 
@@ -231,7 +240,7 @@ class Programs:
         def score(
             weights: tuple[Array, ...], hidden: Float[Array, "tile E"], token_ids: Int32[Array, "tile"]
         ) -> Int32[Array, "tile words"]:
-            logits = self._model(weights).logits(hidden)
+            logits = self.model(weights).logits(hidden)
             return ranking.rank(logits, token_ids, num_top=self._num_top)
 
         hidden = jax.ShapeDtypeStruct((self.tile, self._hidden_size), self._dtype)

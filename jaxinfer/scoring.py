@@ -28,6 +28,7 @@ RunRequests = Callable[[Sequence[Prompt], SamplingParams], Iterator[tuple[int, R
 """Runs a request for each prompt and gives (index of the prompt, output) as they end."""
 
 _PARAMS = SamplingParams(max_tokens=0, prompt_logprobs=0)
+_USUAL_CHUNK, _MOST_SEQS = 256, 32
 _TOKENS_AT_ONCE, _WINDOWS_AT_ONCE = 65_536, 1024
 """Handed to the engine together; it fills its steps over windows, so only the last step of so many is not full."""
 
@@ -55,13 +56,18 @@ class TextScore:
 
     @property
     def perplexity(self) -> float:
-        """exp of minus the mean log-probability of the scored tokens; NaN where there are none."""
-        if self.num_scored == 0:
-            return math.nan
-        try:
-            return math.exp(-self.log_likelihood / self.num_scored)
-        except OverflowError:  # beyond float64, where the model is no model of this text
-            return math.inf
+        """As ``perplexity_of``."""
+        return perplexity_of(self.log_likelihood, self.num_scored)
+
+
+def perplexity_of(log_likelihood: float, num_scored: int) -> float:
+    """exp of minus the mean log-probability of the scored tokens; NaN where there are none."""
+    if num_scored == 0:
+        return math.nan
+    try:
+        return math.exp(-log_likelihood / num_scored)
+    except OverflowError:  # beyond float64, where the model is no model of this text
+        return math.inf
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,15 @@ def resolve_windows(window: int | None, stride: int | None, max_model_len: int) 
     every = length if stride is None else stride
     check_int("stride", every, f"a whole number in [1, {length}], which is the window", 1, length)
     return int(length), int(every)
+
+
+def seqs_for_windows(window: int) -> int:
+    """Windows that a step may hold a part of, for an engine that only reads windows.
+
+    No step reads more tokens than ``max_chunk_tokens``, so more windows than these take would only wait; and fewer
+    programs are compiled, and less memory taken, than for as many sequences as others need.
+    """
+    return min(_USUAL_CHUNK // window + 2, _MOST_SEQS)
 
 
 def windows(num_tokens: int, window: int, stride: int) -> Iterator[Window]:

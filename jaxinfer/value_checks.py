@@ -47,6 +47,16 @@ def check_ints(name: str, values: Collection[object], allowed: str, lowest: int)
             check_int(name, value, allowed, lowest)
 
 
+def check_token_ids(name: str, values: Collection[Any], vocab_size: int) -> None:
+    """Raises ValueError unless each of ``values``, which may be very many, is a token id of a model."""
+    # Integral, since ids often come from NumPy. All at once, for there may be as many as tokens in the vocabulary.
+    if not values or (all_of_kind(values, Integral) and min(values) >= 0 and max(values) < vocab_size):
+        return
+    for value in values:
+        if not all_of_kind([value], Integral) or not 0 <= value < vocab_size:
+            raise ValueError(f"{name} has {shown(value)}; a token id is a whole number in [0, {vocab_size})")
+
+
 def all_of_kind(values: Collection[object], kind: type) -> bool:
     """Whether each is of a kind of number, which True and False are not; looks at each type once, not at each value."""
     return all(issubclass(given, kind) and given is not bool for given in set(map(type, values)))

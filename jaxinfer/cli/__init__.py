@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jaxinfer.cli.chat import chat
+from jaxinfer.cli.compare_quality import compare_quality
 from jaxinfer.cli.generate import generate
 from jaxinfer.cli.info import info
 from jaxinfer.cli.models import models
@@ -23,6 +24,7 @@ app.command()(chat)
 app.command()(info)
 app.command()(models)
 app.command()(perplexity)
+app.command()(compare_quality)
 
 
 def run() -> None:

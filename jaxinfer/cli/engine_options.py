@@ -59,8 +59,14 @@ class EngineOptions:
     page_size: Annotated[int, _option("Tokens of one KV page.")] = 16
     no_prefix_cache: Annotated[bool, _option("Compute equal beginnings of prompts again.", "--no-prefix-cache")] = False
 
-    def load(self, opened: "LoadedModel", **more: Any) -> "LLM":
-        """The model that was opened, with these settings and ``more`` arguments of ``LLM``; errors as ``load``."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All but the model, as arguments of ``LLM``."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         del settings["model"]
-        return load(opened, prefix_cache=not settings.pop("no_prefix_cache"), **settings, **more)
+        settings["prefix_cache"] = not settings.pop("no_prefix_cache")
+        return settings
+
+    def load(self, opened: "LoadedModel", **more: Any) -> "LLM":
+        """The model that was opened, with these settings and ``more`` arguments of ``LLM``; errors as ``load``."""
+        return load(opened, **self.settings, **more)

@@ -10,22 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jaxinfer.cli import options
-from jaxinfer.cli.engine_options import MOST_SEQS, EngineOptions
+from jaxinfer.cli.engine_options import EngineOptions
 from jaxinfer.cli.exits import shown_warnings, usage_errors
 from jaxinfer.cli.json_values import as_json_number
 from jaxinfer.cli.load import open_model
 from jaxinfer.cli.option_groups import option_of, with_option_groups
 from jaxinfer.cli.progress import ProgressBar
+from jaxinfer.cli.scored_text import ScoredText
 from jaxinfer.cli.text_files import read_file_or_stdin
-from jaxinfer.scoring import resolve_windows
-from jaxinfer.value_checks import check_int
+from jaxinfer.scoring import resolve_windows, seqs_for_windows
 
 if TYPE_CHECKING:
     from jaxinfer.llm import LLM
-    from jaxinfer.tokenizers.protocol import Tokenizer
-
-_USUAL_CHUNK = 256
-"""No step reads more tokens, so more windows at a time than these take would only wait."""
 
 _option = option_of("Text")
 
@@ -98,54 +94,19 @@ def perplexity(
         with usage_errors():
             content = read_file_or_stdin("--text", "the text", text)
             opened = open_model(engine.model)
-            to_score = _Text.of(content, tokens, opened.tokenizer, opened.config.vocab_size)
+            to_score = ScoredText.of(content, tokens, opened.tokenizer, opened.config.vocab_size)
             longest = opened.config.max_position_embeddings if engine.max_model_len is None else engine.max_model_len
             length, _ = resolve_windows(window, stride, longest)  # before the wait for the weights
             if engine.max_model_len is None:  # a shorter page table is faster
                 engine = replace(engine, max_model_len=window)
-            llm = engine.load(opened, max_num_seqs=_num_seqs(length) if max_num_seqs is None else max_num_seqs)
+            llm = engine.load(opened, max_num_seqs=seqs_for_windows(length) if max_num_seqs is None else max_num_seqs)
             length, every = resolve_windows(window, stride, llm.max_model_len)
         report = _measure(llm, to_score, length, every)
         print(report.as_json() if json else f"{report.perplexity:.4f}", flush=True)
         print(report.as_line(), file=sys.stderr)
 
 
-@dataclass(frozen=True)
-class _Text:
-    """What is to be scored: its ids, those of them that are no special token at its beginning, and its bytes."""
-
-    token_ids: list[int]
-    num_of_text: int
-    num_bytes: int
-
-    @classmethod
-    def of(cls, content: str, num_tokens: int | None, tokenizer: "Tokenizer | None", vocab_size: int) -> "_Text":
-        """The first so many tokens of a text; None: all.
-
-        Raises:
-            ValueError: the model has no tokenizer, or one that does not belong to it; the text is too short, or the
-                number is below 2.
-        """
-        if tokenizer is None:
-            raise ValueError("this model has no tokenizer, so it can read no text")
-        if num_tokens is not None:
-            check_int("--tokens", num_tokens, "a whole number >= 2, for the first token is not scored", 2)
-        token_ids = tokenizer.encode(content)
-        if len(token_ids) < (num_tokens or 2):
-            raise ValueError(f"the text has {len(token_ids)} tokens; at least {num_tokens or 2} are needed")
-        taken = token_ids[:num_tokens]
-        if max(taken) >= vocab_size:
-            raise ValueError(f"the tokenizer gives the id {max(taken)}, and this model has {vocab_size} tokens")
-        text = content if len(taken) == len(token_ids) else tokenizer.decode(taken)
-        return cls(taken, len(taken) - len(tokenizer.encode("")), len(text.encode()))
-
-
-def _num_seqs(window: int) -> int:
-    """Windows that a step may hold a part of: fewer programs are compiled than for as many as others would need."""
-    return min(_USUAL_CHUNK // window + 2, MOST_SEQS)
-
-
-def _measure(llm: "LLM", text: _Text, window: int, stride: int) -> Report:
+def _measure(llm: "LLM", text: ScoredText, window: int, stride: int) -> Report:
     start = time.perf_counter()
     with ProgressBar("Scoring") as bar:
         [score] = llm.score({"prompt_token_ids": text.token_ids}, window=window, stride=stride, on_window=bar.update)

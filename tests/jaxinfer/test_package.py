@@ -7,6 +7,7 @@ from jaxinfer.llm import LLM
 from jaxinfer.logprobs import Logprob
 from jaxinfer.output_filter import FilteredText, OutputFilter
 from jaxinfer.outputs import RequestOutput, ToolCall
+from jaxinfer.quality import Comparison, compare_quality
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
@@ -14,6 +15,7 @@ from jaxinfer.structured_outputs.params import StructuredOutputsParams
 def test_the_names_that_programs_need_are_in_the_package():
     offered = {
         "LLM": LLM,
+        "Comparison": Comparison,
         "FilteredText": FilteredText,
         "Logprob": Logprob,
         "OutputFilter": OutputFilter,
@@ -21,6 +23,7 @@ def test_the_names_that_programs_need_are_in_the_package():
         "SamplingParams": SamplingParams,
         "StructuredOutputsParams": StructuredOutputsParams,
         "ToolCall": ToolCall,
+        "compare_quality": compare_quality,
     }
     assert jaxinfer.__all__ == list(offered)
     assert {name: getattr(jaxinfer, name) for name in offered} == offered
