@@ -21,7 +21,7 @@ _VALUES_AT_ONCE = 2**20
 
 _GROUP_SIZE = 32
 _ZERO_POINT = 8
-"""What ``Q4_0`` takes off every number. Eight times a float16 is one too."""
+"""What ``Q4_0`` takes off every number. Eight times a float16 is one too, or more than any is."""
 
 _BLOCKS = {
     GGMLQuantizationType.Q4_0: np.dtype([("scale", "<f2"), ("nibbles", "u1", _GROUP_SIZE // 2)]),
@@ -62,12 +62,23 @@ class GGUFSource:
         return values
 
     def read_quantized(self, name: str) -> StoredRows:
-        """See ``TensorSource.read_quantized``."""
-        blocks = self._packed(name).view(_BLOCKS[self._tensors[name].type])
+        """See ``TensorSource.read_quantized``. A model whose weights are of any use has no such number as is refused.
+
+        Raises:
+            ValueError: a scale or an offset is not a finite float16.
+        """
+        kind = self._tensors[name].type
+        blocks = self._packed(name).view(_BLOCKS[kind])
         nibbles, scales = blocks["nibbles"], blocks["scale"]
+        with np.errstate(over="ignore", invalid="ignore"):
+            is_symmetric = kind is GGMLQuantizationType.Q4_0
+            offsets = scales * np.float16(-_ZERO_POINT) if is_symmetric else blocks["offset"]
+        if not (np.isfinite(scales).all() and np.isfinite(offsets).all()):
+            raise ValueError(
+                f"{self.path}: {name} cannot stay {kind.name}: a scale or an offset is too large for float16 or no "
+                "number; quantization 'none' makes floats of it"
+            )
         values = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).reshape(len(nibbles), -1)
-        is_symmetric = self._tensors[name].type is GGMLQuantizationType.Q4_0
-        offsets = scales * np.float16(-_ZERO_POINT) if is_symmetric else blocks["offset"]
         return Int4Rows(values=values, scales=scales, offsets=offsets, group_size=_GROUP_SIZE)
 
     def _packed(self, name: str) -> np.ndarray:

@@ -181,6 +181,12 @@ class Quantization:
             allowed = "None with 8 bits" if self.bits == 8 else "32, 64, 128, or None for the whole row"
             raise ValueError(f"group_size is {self.group_size!r}; it must be {allowed}")
 
+    def __str__(self) -> str:
+        """In words, such as ``int4 in groups of 32``."""
+        if self.bits == 8:
+            return "int8"
+        return f"int4 in groups of {self.group_size}" if self.group_size else "int4 by rows"
+
     @classmethod
     def named(cls, name: str | None, group_size: int | None) -> "QuantizationChoice":
         """What a user calls ``int8`` or ``int4``, the latter with a group size (0 for the whole row; None: 64), or the

@@ -5,7 +5,7 @@ This is where ``checkpoints``, which knows files, and the engine, which knows ar
 
 import logging
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from jaxinfer.kernel_self_test import check_kernels
 from jaxinfer.limits import resolve_limits
 from jaxinfer.model import Decoder
 from jaxinfer.output_filter import OutputFilterFactory
+from jaxinfer.quantized_matrices import in_words, quantized_matrices
 from jaxinfer.runner import ModelRunner
 from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.tokenizers.protocol import Tokenizer
@@ -51,6 +52,7 @@ class LoadedModel:
         eos_token_ids: what ends a text: the ids that the checkpoint names, the tokenizer's own EOS, and the control
             tokens that the checkpoint knows by their spelling.
         stored: the weights that the checkpoint holds quantized as a product reads them.
+        dtypes: for each weight the checkpoint's own names of the types of its parts.
     """
 
     name: str
@@ -59,6 +61,7 @@ class LoadedModel:
     tokenizer: Tokenizer | None
     eos_token_ids: tuple[int, ...]
     stored: Formats = field(default_factory=dict)
+    dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int = 0) -> LoadedModel:
@@ -91,6 +94,7 @@ def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int
         tokenizer=tokenizer,
         eos_token_ids=_eos_token_ids(checkpoint, tokenizer),
         stored=checkpoint.stored,
+        dtypes=checkpoint.dtypes,
     )
 
 
@@ -141,6 +145,7 @@ def build_engine(
     array_dtype = _resolve_dtype(dtype)
     implementation = choose_kernels(kernels, loaded.config)
     formats = choose_formats(loaded, array_dtype, quantization, quantize_embeddings=quantize_embeddings)
+    _tell_what_is_kept(loaded, formats, quantization)
     weight_bytes = num_bytes(abstract_weights(loaded.config, array_dtype, formats))
     cache_dtype = _resolve_kv_dtype(kv_dtype, array_dtype)
     config = resolve_limits(loaded.config, cache_dtype, weight_bytes=weight_bytes, **limits)
@@ -189,6 +194,17 @@ def choose_formats(
 
 def _suits_floats(config: ModelConfig, dtype: np.dtype) -> bool:
     return not current_device().is_gpu and num_bytes(abstract_weights(config, dtype, {})) <= cpu_memory() // 2
+
+
+def _tell_what_is_kept(loaded: LoadedModel, formats: Formats, quantization: QuantizationChoice) -> None:
+    """Says what becomes of the matrices that a checkpoint holds quantized; nothing where there are none."""
+    kept = {name: stored for name, stored in loaded.stored.items() if formats.get(name) == stored}
+    found = quantized_matrices(loaded.dtypes, kept)
+    if not found:
+        return
+    is_for_speed = quantization == "auto" and loaded.stored and not kept
+    why = ": on a CPU floats are faster where memory has room; quantization 'stored' keeps what can stay"
+    logger.info("weights: %s%s", in_words(found), why if is_for_speed else "")
 
 
 def _resolve_dtype(dtype: str) -> np.dtype:

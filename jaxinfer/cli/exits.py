@@ -23,7 +23,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All that Unicode calls so, but the end of a line and the tabulator."""
 
 _PACKAGES = ("jaxinfer", "checkpoints", "pallas_kernels")
-_TELLS_OF_THE_CACHE = "jaxinfer.limits"
+_TELL_WHAT_IS_HELD = ("jaxinfer.limits", "jaxinfer.loading")
 
 
 def print_error(message: str) -> None:
@@ -67,10 +67,11 @@ def usage_errors() -> AbstractContextManager[None]:
 
 @contextmanager
 def shown_warnings() -> Iterator[None]:
-    """Around a whole command: each warning of the project, and what the KV cache holds, is a line on stderr."""
-    handler, of_the_cache = _LinesOnStderr(logging.INFO), logging.getLogger(_TELLS_OF_THE_CACHE)
-    level = of_the_cache.level
-    of_the_cache.setLevel(logging.INFO)
+    """Around a whole command: each warning of the project, and how weights and cache are held, is a line on stderr."""
+    handler = _LinesOnStderr(logging.INFO)
+    levels = {logger: logger.level for logger in map(logging.getLogger, _TELL_WHAT_IS_HELD)}
+    for logger in levels:
+        logger.setLevel(logging.INFO)
     loggers = [logging.getLogger(name) for name in _PACKAGES]
     for logger in loggers:
         logger.addHandler(handler)
@@ -79,7 +80,8 @@ def shown_warnings() -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
-        of_the_cache.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 class _LinesOnStderr(logging.Handler):

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
 from jaxinfer.cli.exits import shown_warnings, usage_errors
 from jaxinfer.config import ModelConfig, RopeScaling
-from jaxinfer.weights import weight_shapes
+from jaxinfer.quantized_matrices import QuantizedMatrices, in_words, num_bytes, quantized_matrices
+from jaxinfer.weights import Formats, weight_shapes
 
 _BYTES_PER_ELEMENT = {"float32": 4, "bfloat16": 2}
 
@@ -27,8 +29,9 @@ class ModelInfo:
         path: where they lie; None for a preset.
         config: the shape.
         num_parameters: numbers in all weights.
-        dtype: what the bytes are counted for.
-        weight_bytes: bytes of all weights on the device.
+        dtype: of what is held as floats and of the cache, for the bytes.
+        quantized: the matrices that the files hold quantized; empty for a preset.
+        weight_bytes: bytes of all weights on the device, loaded as they are ``stored``.
         kv_bytes_per_token: bytes of the KV cache for one token in all layers.
     """
 
@@ -38,6 +41,7 @@ class ModelInfo:
     config: ModelConfig
     num_parameters: int
     dtype: str
+    quantized: tuple[QuantizedMatrices, ...]
     weight_bytes: int
     kv_bytes_per_token: int
 
@@ -59,7 +63,14 @@ def info(
 
 
 def describe(
-    model: str, config: ModelConfig, dtype: str, *, layout: str = "preset", path: str | None = None
+    model: str,
+    config: ModelConfig,
+    dtype: str,
+    *,
+    layout: str = "preset",
+    path: str | None = None,
+    stored: Formats = MappingProxyType({}),
+    dtypes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> ModelInfo:
     """The numbers of a model.
 
@@ -68,17 +79,19 @@ def describe(
         config: its shape.
         dtype: ``float32`` or ``bfloat16``.
         layout: as in ``ModelInfo``, as ``path`` is.
+        stored: as in ``Checkpoint``, as ``dtypes`` is.
     """
-    num_parameters = sum(prod(shape) for shape in weight_shapes(config).values())
+    shapes, float_bytes = weight_shapes(config), _BYTES_PER_ELEMENT[dtype]
     return ModelInfo(
         model=model,
         layout=layout,
         path=path,
         config=config,
-        num_parameters=num_parameters,
+        num_parameters=sum(map(prod, shapes.values())),
         dtype=dtype,
-        weight_bytes=num_parameters * _BYTES_PER_ELEMENT[dtype],
-        kv_bytes_per_token=config.kv_elements_per_token * _BYTES_PER_ELEMENT[dtype],
+        quantized=quantized_matrices(dtypes, stored),
+        weight_bytes=sum(num_bytes(shape, float_bytes, stored.get(name)) for name, shape in shapes.items()),
+        kv_bytes_per_token=config.kv_elements_per_token * float_bytes,
     )
 
 
@@ -94,7 +107,15 @@ def _find(model: str, dtype: str) -> ModelInfo:
     if model in PRESETS and not Path(model).exists():
         return describe(model, PRESETS[model], dtype)
     checkpoint = open_checkpoint(locate(model))
-    return describe(model, checkpoint.config, dtype, layout=checkpoint.layout, path=str(checkpoint.path))
+    return describe(
+        model,
+        checkpoint.config,
+        dtype,
+        layout=checkpoint.layout,
+        path=str(checkpoint.path),
+        stored=checkpoint.stored,
+        dtypes=checkpoint.dtypes,
+    )
 
 
 def _as_table(found: ModelInfo) -> str:
@@ -105,11 +126,19 @@ def _as_table(found: ModelInfo) -> str:
         "windows": windows_in_words(found.config),
         "rope_scaling": _rope_scaling(found.config.rope_scaling),
         "parameters": f"{found.num_parameters:,}",
-        f"weights, {found.dtype}": f"{found.weight_bytes:,} bytes ({found.weight_bytes / 2**30:.2f} GiB)",
+        **({"quantized": in_words(found.quantized)} if found.quantized else {}),
+        **_weights_row(found),
         f"KV cache, {found.dtype}": f"{found.kv_bytes_per_token:,} bytes per token",
     }
     width = max(map(len, rows))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+
+
+def _weights_row(found: ModelInfo) -> dict[str, str]:
+    size = f"{found.weight_bytes:,} bytes ({found.weight_bytes / 2**30:.2f} GiB)"
+    if any(each.kept is not None for each in found.quantized):
+        return {"weights, as stored": f"{size}, floats in {found.dtype}"}
+    return {f"weights, {found.dtype}": size}
 
 
 def windows_in_words(config: ModelConfig) -> str:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from checkpoints import PRESETS
-from checkpoints.quantization import abstract_weights, num_bytes, on_device, quantize
+from checkpoints.quantization import abstract_weights, num_bytes, on_device, packed, quantize
 from checkpoints.random_weights import random_weights
 from jaxinfer.config import Quantization
 from jaxinfer.weights import EMBEDDINGS, formats_of
 from pallas_kernels.quantized_matmul import Int4Weight, dequantize
+from tests.checkpoints.test_stored_rows import int4_rows, int8_rows
 from tests.checkpoints.writers import CONFIG
 
 INT8 = Quantization(bits=8)
@@ -113,6 +114,33 @@ def test_the_largest_and_the_smallest_matrices_that_int4_takes_are_right(largest
     weight = on_device("layers.0.qkv", matrix, int4(64))
     step = np.ptp(matrix.reshape(len(matrix), -1, 64), axis=2).max() / 15
     assert np.abs(np.asarray(dequantize(weight, jnp.dtype(jnp.float32))) - matrix).max() < 0.6 * step
+
+
+@pytest.mark.parametrize("num_inputs", WIDTHS)
+def test_int8_rows_of_a_file_are_packed_number_for_number(num_inputs):
+    rows = int8_rows(num_inputs)
+    weight = packed(rows)
+    assert weight.shape == rows.shape
+    assert weight.values.shape[1] == -(-num_inputs // 128) * 128
+    np.testing.assert_array_equal(weight.values[:, :num_inputs], rows.values)
+    assert not np.asarray(weight.values)[:, num_inputs:].any()
+    np.testing.assert_array_equal(weight.scales, rows.scales)
+    np.testing.assert_array_equal(dequantize(weight, jnp.dtype(jnp.float32)), rows.dequantized())
+
+
+@pytest.mark.parametrize("group_size", GROUPS)
+@pytest.mark.parametrize("num_inputs", WIDTHS)
+def test_int4_rows_of_a_file_are_packed_number_for_number(num_inputs, group_size):
+    """Into the very shapes that rounding gives, the groups that are missing at the end filled with what is finite."""
+    rows = int4_rows(num_inputs, group_size)
+    weight, rounded = packed(rows), quantize(jnp.zeros(rows.shape), rows.quantization)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), weight) == jax.tree.map(lambda x: (x.shape, x.dtype), rounded)
+    assert (weight.shape, weight.group_size) == (rows.shape, rounded.group_size)
+    np.testing.assert_array_equal(nibbles(weight)[:, :num_inputs], rows.values)
+    for found, expected in ((weight.scales, rows.scales), (weight.offsets, rows.offsets)):
+        np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
+        assert np.isfinite(found).all()
+    np.testing.assert_array_equal(dequantize(weight, jnp.dtype(jnp.float32)), rows.dequantized())
 
 
 def test_embedding_and_head_are_quantized_only_where_it_is_asked_for():

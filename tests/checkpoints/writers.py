@@ -7,6 +7,7 @@ uses the readers' tables.
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
 import numpy as np
@@ -261,8 +262,11 @@ def write_gguf(
     *,
     architecture: str = "llama",
     matrices: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    others: Mapping[str, gguf.GGMLQuantizationType] = MappingProxyType({}),
 ) -> Path:
-    """``matrices`` is the type of everything but the norms, as converters do it."""
+    """``matrices`` is the type of all but the norms, as converters do it, and those of ``others``. Tensors of
+    bytes are written as they are, as blocks of their type.
+    """
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in metadata.items():
         if isinstance(value, str):
@@ -274,8 +278,9 @@ def write_gguf(
         elif isinstance(value, int):
             writer.add_uint32(key, value)
     for name, array in tensors.items():
-        kind = matrices if array.ndim > 1 else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(name, gguf.quantize(array, kind), raw_dtype=kind)
+        kind = others.get(name, matrices) if array.ndim > 1 else gguf.GGMLQuantizationType.F32
+        data = array if array.dtype == np.uint8 else gguf.quantize(array, kind)
+        writer.add_tensor(name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
