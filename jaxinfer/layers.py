@@ -101,6 +101,17 @@ class Attention(nnx.Module):
         view: TokenView,
     ) -> tuple[Float[Array, "T E"], LayerCache, Int32[Array, "max_num_seqs K"]]:
         """x with the attention added, the updated cache, and the counters, zero as they came."""
+        attended, cache, arrivals = self.attend(x, cache, arrivals, view)
+        return matmul(attended, self.out.get_value(), residual=x, implementation=self.kernels), cache, arrivals
+
+    def attend(
+        self,
+        x: Float[Array, "T E"],
+        cache: LayerCache,
+        arrivals: Int32[Array, "max_num_seqs K"],
+        view: TokenView,
+    ) -> tuple[Float[Array, "T H_D"], LayerCache, Int32[Array, "max_num_seqs K"]]:
+        """What the heads see, which the last product reads, the updated cache, and the counters."""
         qkv = matmul(
             x,
             self.qkv.get_value(),
@@ -116,8 +127,7 @@ class Attention(nnx.Module):
             q, cache = self._append_chunk(heads, cache, view, view.chunk)
             attended, cache, arrivals = self._decode(heads, cache, arrivals, view)
             attended = self._attend_chunk(q, attended, cache, view, view.chunk)
-        attended = attended.reshape(len(x), -1)
-        return matmul(attended, self.out.get_value(), residual=x, implementation=self.kernels), cache, arrivals
+        return attended.reshape(len(x), -1), cache, arrivals
 
     def _decode(
         self, heads: Array, cache: LayerCache, arrivals: Array, view: TokenView
@@ -187,7 +197,11 @@ class FeedForward(nnx.Module):
 
     def __call__(self, x: Float[Array, "T E"]) -> Float[Array, "T E"]:
         """x with the layer's output added."""
-        hidden = matmul(
+        return matmul(self.hidden(x), self.down.get_value(), residual=x, implementation=self.kernels)
+
+    def hidden(self, x: Float[Array, "T E"]) -> Float[Array, "T F"]:
+        """silu(gate x) * up x, which the last product reads."""
+        return matmul(
             x,
             self.gate_up.get_value(),
             norm=self.norm[...],
@@ -195,7 +209,6 @@ class FeedForward(nnx.Module):
             swiglu=True,
             implementation=self.kernels,
         )
-        return matmul(hidden, self.down.get_value(), residual=x, implementation=self.kernels)
 
 
 class DecoderLayer(nnx.Module):
