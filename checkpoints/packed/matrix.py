@@ -2,7 +2,7 @@
 
 Here it is decided whether a product reads it as it stands. Then it is the products' w = number * scale + offset, with
 the offset -zero * scale in float16. That product is exact for zero points that are powers of two, as 8 of symmetric 4
-bits is. Others round it, by 2^-12 of itself at most, which for zero points up to 15 is less than 0.4 % of a scale: the
+bits is. Others round it, by 2^-11 of itself at most, which for zero points up to 15 is less than 0.74 % of a scale, the
 distance between two numbers of the matrix. Such a matrix is kept quantized nevertheless.
 """
 
