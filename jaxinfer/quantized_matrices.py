@@ -50,7 +50,7 @@ def in_words(found: Iterable[QuantizedMatrices]) -> str:
     for each in found:
         types.setdefault(each.kept, {}).update(dict.fromkeys(each.types))
         counts[each.kept] += each.count
-    parts = []
+    parts: list[str] = []
     for kept in sorted(counts, key=lambda kept: kept is None):
         noun = "" if parts else " matrix" if counts[kept] == 1 else " matrices"
         parts.append(f"{counts[kept]}{noun} {_becomes(kept, counts[kept])} ({', '.join(types[kept])})")

@@ -31,6 +31,7 @@ class Step:
         model: name of a preset.
         kernels: the implementation of attention and products.
         quantization: of the layers' matrices; None: they are bfloat16.
+        quantize_embeddings: whether it is that of embedding and output head too.
         int8_cache: whether the cache is int8 with scales, and not bfloat16.
         num_rows, num_chunk_tokens: B and C.
         num_layers: of the preset's, how many; the others are like them.
@@ -39,6 +40,7 @@ class Step:
     model: str
     kernels: Implementation
     quantization: Quantization | None = None
+    quantize_embeddings: bool = False
     int8_cache: bool = False
     num_rows: int = 16
     num_chunk_tokens: int = 0
@@ -48,6 +50,7 @@ class Step:
     def label(self) -> str:
         """What the program is, in a few words."""
         weights = "bfloat16" if self.quantization is None else f"int{self.quantization.bits}"
+        weights += ", embeddings too" if self.quantize_embeddings else ""
         name = f"{self.model}, {self.num_layers} layers, B {self.num_rows}, C {self.num_chunk_tokens}"
         cache = "int8" if self.int8_cache else "bfloat16"
         return f"{name} | {weights} | {cache} | {self.kernels}"
@@ -87,7 +90,8 @@ class Step:
         return Programs(Decoder(self.config, self._weights(), kernels=self.kernels), limits, self._cache())
 
     def _weights(self) -> dict[str, Any]:
-        return abstract_weights(self.config, _DTYPE, formats_of(self.config, self.quantization))
+        formats = formats_of(self.config, self.quantization, embeddings=self.quantize_embeddings)
+        return abstract_weights(self.config, _DTYPE, formats)
 
     def _cache(self) -> KVCache:
         return jax.eval_shape(

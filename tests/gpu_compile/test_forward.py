@@ -2,6 +2,7 @@
 
 import pytest
 
+from jaxinfer.config import Quantization
 from jaxinfer.gpu_compile import KernelKind
 from scripts.gpu_static.forward import Step, steps
 from scripts.gpu_static.tables import step_table
@@ -26,6 +27,23 @@ MOST_TEMPORARY_BYTES = {
 """Likewise; the logits are not counted, which are a result. A chunk's is that of its activations, and with INT4 also
 the largest matrix in bfloat16.
 """
+
+
+def embedded(model, num_chunk_tokens=0):
+    """A program whose embedding and head are INT4 too."""
+    return Step(
+        model=model,
+        kernels="pallas",
+        quantization=Quantization(bits=4, group_size=64),
+        quantize_embeddings=True,
+        num_chunk_tokens=num_chunk_tokens,
+        num_layers=2,
+    )
+
+
+EMBEDDED = {embedded("smollm2-135m"): 2**20, embedded("mistral-7b-v0.1"): 2**20, embedded("smollm2-135m", 512): 2**24}
+"""With the most temporary bytes, of which the table in bfloat16 alone would be 54 and 250 MiB; SmolLM2's is the head
+too."""
 
 STEPS = tuple(step for step in steps() if step.kernels == "pallas")
 PORTABLE = Step(model="mistral-7b-v0.1", kernels="xla")
@@ -77,6 +95,18 @@ def test_a_step_copies_no_weight_and_no_cache(step, target):
 @of_every_step
 def test_no_kernel_of_a_step_spills(step, target):
     assert [kernel.name for kernel in report(step, target).kernels if kernel.spill_bytes] == []
+
+
+@pytest.mark.parametrize(("step", "target"), on_targets([*EMBEDDED]))
+def test_of_a_quantized_embedding_only_the_rows_of_the_tokens_become_floats(step, target):
+    """In one kernel, or for a chunk in three; and the head is one of ours."""
+    found = report(step, target)
+    most = step.num_layers * MOST_KERNELS_A_LAYER[kind(step)] + MOST_KERNELS_BESIDE
+    assert (found.num_command_buffers, found.num_outside_command_buffers) == (1, 0)
+    assert len(found.kernels) <= most + (2 if step.num_chunk_tokens else 0)
+    assert len(found.kernels_named("multiply")) == (1 if step.num_chunk_tokens else 4 * step.num_layers + 1)
+    assert sum(copy.num_bytes for copy in found.copies) <= MOST_COPIED_BYTES < step.layer_weight_bytes
+    assert found.temporary_bytes <= EMBEDDED[step]
 
 
 def test_the_portable_implementation_is_seen_to_break_these_limits():
