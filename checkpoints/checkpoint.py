@@ -1,4 +1,4 @@
-"""Opens a model on disk, whichever of the three layouts it has.
+"""Opens a model on disk, whichever of the four layouts it has.
 
 Opening reads the configuration and the headers and checks every tensor against the model; the weights themselves are
 read as they are asked for.
@@ -17,6 +17,9 @@ from checkpoints import gguf_config, huggingface_config, mistral_config
 from checkpoints.description import Description
 from checkpoints.gguf_source import GGUFSource
 from checkpoints.loader import WeightLoader
+from checkpoints.native.manifest import MANIFEST, WEIGHTS, is_native
+from checkpoints.native.manifest_reading import read_manifest
+from checkpoints.native.reader import NativeReader
 from checkpoints.packed.source import PackedSource
 from checkpoints.safetensors_source import SafetensorsSource, expected_files, find_files, has_files
 from checkpoints.tables import HUGGINGFACE, MISTRAL, Table
@@ -24,7 +27,7 @@ from checkpoints.tensor_source import TensorSource
 from jaxinfer.config import ModelConfig
 from jaxinfer.weights import Formats
 
-Layout = Literal["huggingface", "mistral", "gguf"]
+Layout = Literal["native", "huggingface", "mistral", "gguf"]
 
 _HUGGINGFACE_STEM = "model"
 _MISTRAL_STEM = "consolidated"
@@ -88,7 +91,7 @@ def detect_layout(path: Path) -> Layout:
     """The layout of what lies at ``path``.
 
     A folder may have both Hugging Face's files and Mistral's, as Mistral's own repositories do: Hugging Face's are
-    taken, since they also say which tokens end a text.
+    taken, since they also say which tokens end a text. A native checkpoint may have files of theirs for its tokenizer.
 
     Raises:
         ValueError: nothing that can be read lies there; the message names what was looked for.
@@ -97,13 +100,16 @@ def detect_layout(path: Path) -> Layout:
         _check_permission(path)
     if path.is_file() and path.suffix == ".gguf":
         return "gguf"
+    if is_native(path):
+        return "native"
     if (path / "config.json").is_file() and has_files(path, _HUGGINGFACE_STEM):
         return "huggingface"
     if (path / "params.json").is_file() and has_files(path, _MISTRAL_STEM):
         return "mistral"
     raise ValueError(
-        f"{path}: no model here. Looked for a folder with config.json and {expected_files(_HUGGINGFACE_STEM)}; "
-        f"a folder with params.json and {expected_files(_MISTRAL_STEM)}; a .gguf file"
+        f"{path}: no model here. Looked for a folder with {MANIFEST}; a folder with config.json and "
+        f"{expected_files(_HUGGINGFACE_STEM)}; a folder with params.json and {expected_files(_MISTRAL_STEM)}; "
+        "a .gguf file"
     )
 
 
@@ -118,34 +124,52 @@ def _check_permission(folder: Path) -> None:
         raise ValueError(f"{folder}: the folder cannot be read: {error.strerror}") from error
 
 
-def check_files(path: Path) -> None:
-    """Checks that the files of the model at ``path`` are all there, without opening them.
+def weight_files(path: Path) -> list[Path]:
+    """The files that hold the weights of the model at ``path``, all of which are there; they are not opened.
 
     Raises:
         ValueError: no model lies there, or one of its files is absent.
     """
-    layout = detect_layout(path)
-    if layout != "gguf":
-        find_files(path, _HUGGINGFACE_STEM if layout == "huggingface" else _MISTRAL_STEM)
+    match detect_layout(path):
+        case "gguf":
+            return [path]
+        case "native":
+            return [path / name for name in read_manifest(path).files if name.startswith(f"{WEIGHTS}/")]
+        case "huggingface":
+            return list(find_files(path, _HUGGINGFACE_STEM))
+        case "mistral":
+            return list(find_files(path, _MISTRAL_STEM))
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Opens the model at ``path``, a GGUF file or a folder in Hugging Face's layout or Mistral's (the first if both).
+    """Opens the model at ``path``: a GGUF file, or a folder in our own layout, Hugging Face's or Mistral's.
+
+    Of several in one folder it is the first that is named here.
 
     Raises:
         ValueError: the layout or the architecture is unknown, a file is missing, truncated or foreign, the
             configuration is not supported, or the tensors do not fit it. The message names the file, key or tensors.
     """
     layout = detect_layout(path)
-    description, source, table = _READERS[layout](path)
+    description, reader = _read_native(path) if layout == "native" else _read_foreign(path, layout)
     return Checkpoint(
         path=path,
         layout=layout,
         config=description.config,
         eos_token_ids=description.eos_token_ids,
         eos_spellings=description.eos_spellings,
-        _reader=WeightLoader(table, description.config, source),
+        _reader=reader,
     )
+
+
+def _read_native(path: Path) -> tuple[Description, WeightReader]:
+    manifest = read_manifest(path)
+    return manifest.description, NativeReader(path, manifest)
+
+
+def _read_foreign(path: Path, layout: Layout) -> tuple[Description, WeightReader]:
+    description, source, table = _READERS[layout](path)
+    return description, WeightLoader(table, description.config, source)
 
 
 def _read_huggingface(path: Path) -> tuple[Description, TensorSource, Table]:

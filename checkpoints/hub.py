@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from checkpoints.checkpoint import check_files
+from checkpoints.checkpoint import weight_files
 
 _ID = re.compile(r"(?P<repo_id>[A-Za-z0-9][\w.-]*/[\w.-]+)(@(?P<revision>[^\s:@]+))?(:(?P<file>[^:]+\.gguf))?")
 
@@ -102,14 +102,14 @@ def find_on_hub(model: HubId, cache_dir: Path | None = None) -> Path:
 def _cached(model: HubId, cache_dir: Path | None) -> Path:
     """Fails where the cache holds a part: another program wanted the tokenizer only, or a download was interrupted.
 
-    The hub's own look knows only where it has kept the list of the repository's files, ``check_files`` always.
+    The hub's own look knows only where it has kept the list of the repository's files, ``weight_files`` always.
     """
     if model.file is not None:
         return _fetch_file(model, model.file, cache_dir, local_files_only=True)
     folder = _fetch(model, cache_dir, _DESCRIPTIONS, local_files_only=True)
     names = os.listdir(folder)
     _fetch(model, cache_dir, _wanted(model, names), local_files_only=True)
-    check_files(folder)
+    weight_files(folder)
     if not any(matching(names, pattern) for pattern in _TOKENIZERS):
         raise ValueError(f"no tokenizer; to go without one, give the folder {folder}")
     return folder
@@ -125,7 +125,7 @@ def _downloaded(model: HubId, cache_dir: Path | None) -> Path:
             raise ValueError(f"{model.repo_id} has no {model.file}; its GGUF files: {others}")
         return _fetch_file(model, model.file, cache_dir, local_files_only=False)
     folder = _fetch(model, cache_dir, _wanted(model, names), local_files_only=False)
-    check_files(folder)
+    weight_files(folder)
     return folder
 
 
@@ -173,7 +173,7 @@ def _cache_fault(error: Exception) -> str:
     if folder is None:
         return "nothing of it" if isinstance(error, LocalEntryNotFoundError) else f"a part of it: {error}"
     try:
-        check_files(Path(folder))
+        weight_files(Path(folder))
     except ValueError as fault:
         return f"a part of it: {fault}"
     return f"its weights, but not all that is beside them; to go without that, give the folder {folder}. {error}"
