@@ -6,7 +6,8 @@ is given are right for either cache. Each window of the text is a request for th
 states, a tile of tokens at a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -131,22 +132,33 @@ class ModelPair:
         for part in windows(len(token_ids), self.window, self.window):
             prompt = [*token_ids[part.begin : part.end]]
             request = Request(str(part.begin), prompt, _PARAMS, frozenset(), max_new_tokens=0, seed=0)
-            self.scheduler.add(request)
             begins[request] = part.begin
             is_scored[part.first_scored : part.end] = True
         found, num_done = np.zeros((len(token_ids), 4), np.float32), 0
-        while self.scheduler.has_unfinished:
-            batch = self.scheduler.schedule()
-            assert batch is not None, "nothing is in flight, so something can run"
-            wanted, numbers = self._step(batch)
-            for i, span in wanted.spans.items():
-                first = begins[batch.rows[i].request] + batch.rows[i].start + 1
-                found[first : first + span.stop - span.start] = numbers[span]
-            for _ in self.scheduler.commit(batch, [0] * len(batch.rows)):
-                num_done += 1
-                if on_window is not None:
-                    on_window(num_done, len(begins))
+        with closing(self._batches(begins)) as batches:
+            for batch in batches:
+                wanted, numbers = self._step(batch)
+                for i, span in wanted.spans.items():
+                    first = begins[batch.rows[i].request] + batch.rows[i].start + 1
+                    found[first : first + span.stop - span.start] = numbers[span]
+                for _ in self.scheduler.commit(batch, [0] * len(batch.rows)):
+                    num_done += 1
+                    if on_window is not None:
+                        on_window(num_done, len(begins))
         return Divergences.read(found[is_scored]), len(begins)
+
+    def _batches(self, requests: Collection[Request]) -> Generator[Batch, None, None]:
+        """The steps of these requests, each to be committed before the next; if one fails, nothing is left running."""
+        try:
+            for request in requests:
+                self.scheduler.add(request)
+            while self.scheduler.has_unfinished:
+                batch = self.scheduler.schedule()
+                assert batch is not None, "nothing is in flight, so something can run"
+                yield batch
+        finally:
+            for request in requests:
+                self.scheduler.end(request)
 
     def _step(self, batch: Batch) -> tuple[TokensToScore, Float32[np.ndarray, "N 4"]]:
         """Which tokens a step scores, and what ``diverge`` gives of them; waits for the device."""

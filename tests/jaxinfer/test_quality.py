@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from checkpoints.quantization import on_device
-from jaxinfer import Comparison, compare_quality, model_pair
+from jaxinfer import Comparison, compare_quality, model_pair, quality
 from jaxinfer.config import Quantization
 from jaxinfer.divergence import Divergences, diverge
 from jaxinfer.llm import LLM
@@ -70,12 +71,13 @@ def rounded(quantization: str) -> dict[str, np.ndarray]:
     return {name: np.stack([*map(rounding, array)]) if is_matrix[name] else array for name, array in WEIGHTS.items()}
 
 
-def definition(quantization: str, window: int) -> dict[str, float]:
-    """In float64, from the logits of whole windows."""
+@cache
+def definition(window: int) -> dict[str, float]:
+    """INT4 against INT8, in float64, from the logits of whole windows."""
     scores: dict[str, list[np.ndarray]] = {name: [] for name in ("reference", "model", "kl", "agrees")}
     for begin in range(0, len(TOKEN_IDS), window):
         part = TOKEN_IDS[begin : begin + window]
-        of_both = (decoder_logits(CONFIG, weights, part)[:-1] for weights in (WEIGHTS, rounded(quantization)))
+        of_both = (decoder_logits(CONFIG, weights, part)[:-1] for weights in (INT8, INT4))
         log_p, log_q = map(log_softmax, of_both)
         scores["reference"].append(log_p[np.arange(len(part) - 1), part[1:]])
         scores["model"].append(log_q[np.arange(len(part) - 1), part[1:]])
@@ -93,13 +95,18 @@ def definition(quantization: str, window: int) -> dict[str, float]:
     }
 
 
+INT8, INT4 = rounded("int8"), rounded("int4")
+SETTINGS: dict[str, Any] = {"quantization": "int4", "group_size": 32, "against_quantization": "int8"}
+
+
 @pytest.fixture(scope="module")
-def int8() -> ModelPair:
-    return ModelPair.load(MODEL, MODEL, window=40, quantization="int8", **LIMITS)
+def pair() -> ModelPair:
+    """With matrices that no group divides, and pages for two of the longest windows where there may be three."""
+    return ModelPair.load(MODEL, MODEL, window=40, num_kv_pages=10, **SETTINGS, **LIMITS)
 
 
-def check(found: Comparison, quantization: str, window: int) -> None:
-    expected = definition(quantization, window)
+def check(found: Comparison, window: int) -> None:
+    expected = definition(window)
     assert found.num_scored == expected["num_scored"]
     assert found.num_windows == math.ceil((75 - 1) / window)
     assert (found.num_tokens, found.window) == (75, window)
@@ -112,52 +119,70 @@ def check(found: Comparison, quantization: str, window: int) -> None:
 
 
 @pytest.mark.parametrize("window", [2, 20, 37, 40])
-def test_int8_is_as_far_from_floats_as_by_the_definition(int8: ModelPair, window: int) -> None:
+def test_a_model_is_as_far_from_the_reference_as_by_the_definition(pair: ModelPair, window: int) -> None:
     """Windows of which a step holds several, and such as it cuts."""
-    check(compare_pair(replace(int8, window=window), TOKEN_IDS.tolist()), "int8", window)
+    assert definition(window)["mean_kl"] > 0.01  # there is something to see
+    assert definition(window)["top1_agreement"] < 1
+    check(compare_pair(replace(pair, window=window), TOKEN_IDS.tolist()), window)
 
 
-def test_int4_is_as_far_from_floats_as_by_the_definition() -> None:
-    """With pages for two windows where there may be three, and with matrices that no group divides."""
+def test_each_window_is_told(pair: ModelPair) -> None:
     told: list[tuple[int, int]] = []
-    settings: dict[str, Any] = {"quantization": "int4", "group_size": 32, "window": 20, "num_kv_pages": 6} | LIMITS
-    found = compare_quality(MODEL, MODEL, TOKEN_IDS, on_window=lambda *counts: told.append(counts), **settings)
-    check(found, "int4", 20)
-    assert definition("int4", 20)["mean_kl"] > 0.01  # there is something to see
-    assert definition("int4", 20)["top1_agreement"] < 1
+    compare_pair(replace(pair, window=20), TOKEN_IDS.tolist(), lambda *counts: told.append(counts))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_a_models_bytes_are_those_of_its_arrays(int8: ModelPair) -> None:
-    """INT8: a row is filled up to 128 bytes, and has a float32."""
-    found = compare_pair(int8, TOKEN_IDS.tolist())
+def test_models_are_loaded_and_compared_in_one_call(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(model: LoadedModel, against: LoadedModel, **settings: Any) -> ModelPair:
+        assert (model, against, settings) == (MODEL, other, SETTINGS)
+        return pair
+
+    other, told = replace(MODEL, name="other"), []
+    monkeypatch.setattr(quality.ModelPair, "load", load)
+    check(compare_quality(MODEL, other, TOKEN_IDS, on_window=lambda *counts: told.append(counts), **SETTINGS), 40)
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_a_models_bytes_are_those_of_its_arrays(pair: ModelPair) -> None:
+    """A row is filled up to 128 numbers; INT8 has a float32 beside them, INT4 two float16 for each 32 of them."""
+    found = compare_pair(pair, TOKEN_IDS.tolist())
     shapes = weight_shapes(CONFIG)
-    assert found.reference.weight_bytes == 4 * sum(map(math.prod, shapes.values()))
-    assert found.reference.bits_per_weight == 32
-    in_rows = {name: shape for name, shape in shapes.items() if "layers" in name and len(shape) == 2}
-    saved = sum(num_rows * (4 * num_inputs - 128 - 4) for num_rows, num_inputs in in_rows.values())
-    assert {num_inputs for _, num_inputs in in_rows.values()} == {48, 64}
-    assert found.model.weight_bytes == found.reference.weight_bytes - saved
-    assert found.model.bits_per_weight == 32 * found.model.weight_bytes / found.reference.weight_bytes
+    matrices = [shape for name, shape in shapes.items() if "layers" in name and len(shape) == 2]
+    num_weights, num_rows = sum(map(math.prod, shapes.values())), sum(shape[0] for shape in matrices)
+    assert {num_inputs for _, num_inputs in matrices} == {48, 64}
+    of_floats = 4 * (num_weights - sum(map(math.prod, matrices)))
+    for side, of_row in ((found.reference, 128 + 4), (found.model, 64 + 4 * 2 * 2)):
+        assert side.weight_bytes == of_floats + num_rows * of_row
+        assert side.bits_per_weight == 8 * side.weight_bytes / num_weights
 
 
 @pytest.mark.slow
-def test_a_perplexity_is_that_of_score(int8: ModelPair) -> None:
+def test_a_perplexity_is_that_of_score(pair: ModelPair) -> None:
     """The quick tests hold both against the definition."""
     with one_program():
         llm = LLM(MODEL, quantization="int8", **LIMITS)
     [score] = llm.score({"prompt_token_ids": TOKEN_IDS}, window=37)
-    found = compare_pair(replace(int8, window=37), TOKEN_IDS.tolist())
+    found = compare_pair(replace(pair, window=37), TOKEN_IDS.tolist())
     assert (found.num_scored, found.num_windows) == (score.num_scored, score.num_windows)
-    assert found.model.log_likelihood == pytest.approx(score.log_likelihood, rel=1e-7)
-    assert found.model.perplexity == pytest.approx(score.perplexity, rel=1e-6)
+    assert found.reference.log_likelihood == pytest.approx(score.log_likelihood, rel=1e-7)
+    assert found.reference.perplexity == pytest.approx(score.perplexity, rel=1e-6)
 
 
-def test_a_model_against_itself_has_lost_nothing(int8: ModelPair) -> None:
-    found = compare_pair(replace(int8, reference=int8.model), TOKEN_IDS.tolist())
+def test_a_model_against_itself_has_lost_nothing(pair: ModelPair) -> None:
+    found = compare_pair(replace(pair, reference=pair.model), TOKEN_IDS.tolist())
     assert (found.mean_kl, found.median_kl, found.kl_99, found.top1_agreement) == (0, 0, 0, 1)
     assert found.model == found.reference
     assert found.perplexity_change == 0
+
+
+def test_one_that_is_interrupted_leaves_nothing_behind(pair: ModelPair) -> None:
+    def interrupt(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare_pair(pair, TOKEN_IDS.tolist(), interrupt)
+    assert not pair.scheduler.has_unfinished
+    check(compare_pair(pair, TOKEN_IDS.tolist()), 40)
 
 
 # ---- the numbers of one place ----------------------------------------------------------------------------------------
