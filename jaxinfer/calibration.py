@@ -68,7 +68,7 @@ def calibrated(
 
 
 def _checked(config: ModelConfig, token_ids: Integer[np.ndarray, "n length"]) -> Int32[np.ndarray, "n length"]:
-    if token_ids.ndim != 2 or not token_ids.size or token_ids.shape[1] > config.max_position_embeddings:
+    if not token_ids.size or token_ids.shape[1] > config.max_position_embeddings:
         raise ValueError(
             f"the calibration text has shape {token_ids.shape}; it must be [windows, tokens], with 1 to "
             f"{config.max_position_embeddings} tokens"
@@ -107,23 +107,26 @@ class _Walk:
         """See ``calibrated``."""
         norm = None
         for layer, group in groupby(weights, key=lambda named: _layer_of(named[0])):
-            part = dict(group)
+            part = {name: self._placed(name, weight) for name, weight in group}
             if layer is not None:
                 self._run_layer(layer, part)
-            elif "embedding" in part:
-                self._embed(part)
-            elif "final_norm" in part:
-                norm = jnp.asarray(part["final_norm"])
+            if "embedding" in part:
+                self.hidden = [take_rows(part["embedding"], jnp.asarray(ids), _FLOAT32) for ids in self.token_ids]
+            if "final_norm" in part:
+                norm = part["final_norm"]
             if "lm_head" in part:
                 self._quantize(part, "lm_head", self._normed(norm))
             while part:
                 name = next(iter(part))
-                yield name, on_device(name, part.pop(name), self.formats.get(name))
+                yield name, part.pop(name)
 
-    def _embed(self, part: dict[str, Any]) -> None:
-        embedding = on_device("embedding", part["embedding"], self.formats.get("embedding"))
-        self.hidden = [take_rows(embedding, jnp.asarray(window), _FLOAT32) for window in self.token_ids]
-        part["embedding"] = embedding
+    def _placed(self, name: str, weight: Any) -> Weight | Array:
+        """The weight on the device: as it is to be, or as floats if it is to be calibrated."""
+        quantization = self.formats.get(name)
+        is_float = isinstance(weight, np.ndarray | Array)
+        if is_float and name != "embedding" and quantization is not None and quantization.bits == 4:
+            quantization = None
+        return on_device(name, weight, quantization)
 
     def _run_layer(self, layer: int, part: dict[str, Any]) -> None:
         """Replace the layer's weights by quantized ones and the hidden states before it by those after it."""
@@ -142,16 +145,14 @@ class _Walk:
         return (_norm(x, norm, self.config.norm_eps) for x in self.hidden)
 
     def _quantize(self, part: dict[str, Any], name: str, inputs: Iterable[Float[Array, "length K"]]) -> None:
-        """Replace the matrix ``name``, calibrated on ``inputs`` if it is to have 4 bits."""
-        quantization = self.formats.get(name)
-        if quantization is None or quantization.bits != 4:
-            part[name] = on_device(name, part[name], quantization)
+        """Replace the matrix ``name``, if it is to be calibrated, by what fits these inputs."""
+        matrix = part[name]
+        if name not in self.formats or not isinstance(matrix, Array):
             return
-        width = part[name].shape[1]
-        moments = jnp.zeros((width, width), jnp.float32)
+        moments = jnp.zeros((matrix.shape[1],) * 2, jnp.float32)
         for x in inputs:
             moments = add_moments(moments, x)
-        part[name] = calibrate(name, part[name], moments, quantization)
+        part[name] = calibrate(name, matrix, moments, self.formats[name])
 
 
 def _layer_of(name: str) -> int | None:

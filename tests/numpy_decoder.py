@@ -28,19 +28,21 @@ def decoder_logits(
     x = w["embedding"][np.asarray(token_ids)]  # [T, E]
     for i, window in enumerate(config.windows):
         layer = f"layers.{i}."
-        x = x + _attention(config, window, w, layer, _rms_norm(x, w[layer + "attention_norm"], config.norm_eps))
-        x = x + _feed_forward(w, layer, _rms_norm(x, w[layer + "mlp_norm"], config.norm_eps))
+        x = x + attention(config, window, w, layer, rms_norm(x, w[layer + "attention_norm"], config.norm_eps))
+        x = x + feed_forward(w, layer, rms_norm(x, w[layer + "mlp_norm"], config.norm_eps))
     head = w["embedding"] if config.tie_embeddings else w["lm_head"]
-    return _rms_norm(x, w["final_norm"], config.norm_eps) @ head.T
+    return rms_norm(x, w["final_norm"], config.norm_eps) @ head.T
 
 
-def _rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
+def rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
+    """x / sqrt(mean(x^2) + eps) * gain over the last axis."""
     return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps) * gain
 
 
-def _attention(
+def attention(
     config: ModelConfig, window: int | None, w: dict[str, np.ndarray], layer: str, x: np.ndarray
 ) -> np.ndarray:
+    """What the attention of a layer adds, from its normed inputs [T, E]."""
     num_tokens, num_heads, num_kv_heads, dim = len(x), config.num_heads, config.num_kv_heads, config.head_dim
     heads = x @ w[layer + "qkv"].T
     if config.qkv_bias:
@@ -48,8 +50,8 @@ def _attention(
     heads = heads.reshape(num_tokens, num_heads + 2 * num_kv_heads, dim)
     q, k, v = np.split(heads, [num_heads, num_heads + num_kv_heads], axis=1)
     if config.qk_norm:
-        q = _rms_norm(q, w[layer + "q_norm"], config.norm_eps)
-        k = _rms_norm(k, w[layer + "k_norm"], config.norm_eps)
+        q = rms_norm(q, w[layer + "q_norm"], config.norm_eps)
+        k = rms_norm(k, w[layer + "k_norm"], config.norm_eps)
     q, k = _rotate(q, config), _rotate(k, config)
     out = np.empty_like(q)
     for t in range(num_tokens):
@@ -76,6 +78,7 @@ def _rotate(x: np.ndarray, config: ModelConfig) -> np.ndarray:
     return np.concatenate([turned.real, turned.imag], axis=-1)
 
 
-def _feed_forward(w: dict[str, np.ndarray], layer: str, x: np.ndarray) -> np.ndarray:
+def feed_forward(w: dict[str, np.ndarray], layer: str, x: np.ndarray) -> np.ndarray:
+    """What the feed-forward of a layer adds, from its normed inputs [..., E]."""
     gate, up = np.split(x @ w[layer + "gate_up"].T, 2, axis=-1)
     return (gate / (1 + np.exp(-gate)) * up) @ w[layer + "down"].T
