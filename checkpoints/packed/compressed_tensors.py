@@ -33,7 +33,7 @@ def open_matrix(parts: Parts, packing: CompressedTensors) -> PackedMatrix:
         ValueError: a part is missing, of a wrong type or shape, the shapes fit no scheme of the configuration or
             several, or ``weight_g_idx`` names a group that is not there.
     """
-    is_packed = parts.has("weight_packed")
+    is_packed = parts.has("weight_packed") or parts.has("weight_shape")
     shape = _packed_shape(parts) if is_packed else parts.matrix("weight", ("I8",))
     scheme = _scheme(parts, packing, shape, is_packed)
     num_groups = count_groups(shape[1], scheme.group_size)

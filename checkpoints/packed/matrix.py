@@ -109,7 +109,9 @@ class PackedMatrix:
             offsets = (-self.read_zeros().astype(np.float32) * scales).astype(np.float16)
         if not np.isfinite(offsets).all():
             largest = float(np.abs(scales).max())
-            raise self.parts.error(f"scales up to {largest:g} give offsets beyond float16; load the model as floats")
+            raise self.parts.error(
+                f"scales up to {largest:g} give offsets beyond float16; load the model with quantization 'none'"
+            )
         group_size = self.quantization.group_size
         repeats = 1 if self.group_size is None or group_size is None else self.group_size // group_size
         num_groups = 1 if group_size is None else -(-self.shape[1] // group_size)
