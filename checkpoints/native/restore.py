@@ -22,7 +22,7 @@ from checkpoints.native.orbax_parts import load_part, part_shapes
 from checkpoints.native.part_trees import Tree, flat_shapes, part_tree, with_arrays
 from checkpoints.quantization import abstract_weights
 from jaxinfer.weights import Formats
-from pallas_kernels.quantized_matmul import Weight, dequantize
+from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, Weight, dequantize
 
 _DTYPES = ("float32", "bfloat16")
 
@@ -111,8 +111,12 @@ def _constant[T](value: T) -> Callable[[Any], T]:
     return lambda _: value
 
 
-@partial(jax.jit, static_argnums=1)
 def _floats(weight: Weight | Array, dtype: np.dtype) -> Array:
+    return weight.astype(dtype) if isinstance(weight, Array) else _dequantized(weight, dtype)
+
+
+@partial(jax.jit, static_argnums=1)
+def _dequantized(weight: Int8Weight | Int4Weight, dtype: np.dtype) -> Array:
     return dequantize(weight, jnp.dtype(dtype))
 
 
