@@ -48,7 +48,7 @@ def read(folder: Path) -> None:
     """Opens the model in the folder and reads all its weights."""
     file = folder / "m.gguf"
     model = open_model(file if os.path.lexists(file) else folder)
-    assert len(list(model.weights(np.dtype(np.float32), None))) == 15
+    assert len(list(model.weights(np.dtype(np.float32), {}))) == 15
 
 
 def fault_of(folder: Path) -> str:
