@@ -218,6 +218,14 @@ ALLOWED = {
         "jaxinfer.weights",
         "pallas_kernels.*",
     ],
+    "jaxinfer.conversion": [
+        "checkpoints.*",
+        "jaxinfer.calibration",
+        "jaxinfer.config",
+        "jaxinfer.tokenizers.*",
+        "jaxinfer.value_checks",
+        "jaxinfer.weights",
+    ],
     "jaxinfer.loading": [
         "checkpoints.*",
         "jaxinfer.limits",
@@ -293,6 +301,7 @@ ALLOWED = {
         "jaxinfer.cli.*",
         "checkpoints.*",
         "jaxinfer.config",
+        "jaxinfer.conversion",
         "jaxinfer.kernel_self_test",
         "jaxinfer.llm",
         "jaxinfer.loading",

@@ -11,6 +11,7 @@ import typer
 
 from jaxinfer.cli.chat import chat
 from jaxinfer.cli.compare_quality import compare_quality
+from jaxinfer.cli.convert import convert
 from jaxinfer.cli.generate import generate
 from jaxinfer.cli.info import info
 from jaxinfer.cli.models import models
@@ -24,6 +25,7 @@ app.command()(chat)
 app.command()(info)
 app.command()(models)
 app.command()(perplexity)
+app.command()(convert)
 app.command()(compare_quality)
 
 

@@ -1,0 +1,83 @@
+"""``jaxinfer convert``: a model as a native checkpoint, quantized or as it is."""
+
+import time
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from jaxinfer.cli.exits import OUTPUT_FAILED, ended_by, shown_warnings, usage_errors
+from jaxinfer.cli.option_groups import option_of
+from jaxinfer.cli.progress import ProgressBar
+from jaxinfer.cli.text_files import read_file_or_stdin
+
+_CALIBRATION_TOKENS = 16_384
+
+_option = option_of("Quantization")
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="A folder, a .gguf file, the name of a preset, or a Hugging Face id.")],
+    destination: Annotated[str, typer.Argument(help="The folder to write, which is not there yet.")],
+    quantize: Annotated[
+        str | None,
+        _option(
+            "int8 or int4: the layers' matrices. Without it: what the source holds quantized stays so where a product "
+            "reads it as it is, and all else is --dtype."
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None, _option("Inputs of a group of int4: 32, 64, 128, or 0 for the whole row. Without it: 64.")
+    ] = None,
+    method: Annotated[
+        str | None, _option("rtn: rounded to nearest. gptq: for int4, calibrated on a text. Without it: rtn.")
+    ] = None,
+    calibration: Annotated[
+        str | None, _option("A UTF-8 file with text of the kind that the model is for, for gptq; - reads stdin.")
+    ] = None,
+    calibration_tokens: Annotated[
+        int | None, _option(f"Take so many tokens of --calibration. Without it: {_CALIBRATION_TOKENS}.")
+    ] = None,
+    quantize_embeddings: Annotated[
+        bool, _option("Quantize the embedding and the output head too.", "--quantize-embeddings")
+    ] = False,
+    dtype: Annotated[str, _option("bfloat16 or float32: of what is not quantized.")] = "bfloat16",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a native checkpoint that lies at DESTINATION.")
+    ] = False,
+) -> None:
+    """Write a model as a native checkpoint, which loads without a conversion.
+
+    The folder is there when all of it is: a conversion that is ended leaves nothing that loads. Exit code 2: the
+    options, the model or the folder are wrong; 3: the folder cannot be written.
+    """
+    with shown_warnings(), usage_errors(), ended_by(OSError, OUTPUT_FAILED):
+        from jaxinfer import conversion  # imports jax, which takes a second that --help need not
+
+        if calibration_tokens is not None and calibration is None:
+            raise ValueError("--calibration-tokens goes with --calibration")
+        text = None
+        if calibration is not None:
+            text = conversion.Calibration(
+                text=read_file_or_stdin("--calibration", "the calibration text", calibration),
+                num_tokens=_CALIBRATION_TOKENS if calibration_tokens is None else calibration_tokens,
+            )
+        start = time.perf_counter()
+        with ProgressBar("Converting") as bar:
+            conversion.convert(
+                source,
+                destination,
+                quantize=quantize,
+                group_size=group_size,
+                quantize_embeddings=quantize_embeddings,
+                method=cast("conversion.Method | None", method),
+                calibration=text,
+                dtype=dtype,
+                overwrite=overwrite,
+                progress=bar.update,
+            )
+        print(f"{destination}: {_bytes_of(Path(destination)) / 2**30:.2f} GiB in {time.perf_counter() - start:.0f} s")
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,204 @@
+"""Conversions: what a native checkpoint says is what the source says, in the format that was asked for."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from checkpoints import open_checkpoint
+from checkpoints.huggingface_writer import write_huggingface
+from checkpoints.quantization import on_device
+from checkpoints.random_weights import random_weights
+from jaxinfer import conversion
+from jaxinfer.config import Quantization
+from jaxinfer.conversion import Calibration, convert
+from jaxinfer.weights import formats_of
+from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight
+from tests.checkpoints.writers import CONFIG
+from tests.command_line import jaxinfer
+from tests.vocabularies import write_byte_level_json
+
+TEXT = "It was a dark and stormy night; the rain fell in torrents. " * 4
+INT4 = Quantization(bits=4, group_size=32)
+
+
+@pytest.fixture
+def source(tmp_path):
+    config = replace(CONFIG, vocab_size=512)
+    weights = ((name, np.asarray(array)) for name, array in random_weights(config, np.float32, seed=0))
+    write_huggingface(tmp_path / "source", config, weights)
+    write_byte_level_json(tmp_path / "source")
+    return tmp_path / "source"
+
+
+def weights_of(folder, formats=None):
+    checkpoint = open_checkpoint(folder)
+    return dict(checkpoint.weights(np.float32, checkpoint.stored if formats is None else formats))
+
+
+def assert_equal(found, expected):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("options", "quantization"),
+    [({"quantize": "int8"}, Quantization(bits=8)), ({"quantize": "int4", "group_size": 32, "method": "rtn"}, INT4)],
+)
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_matrices_are_those_that_a_load_would_round(tmp_path, source, options, quantization, embeddings):
+    convert(source, tmp_path / "made", dtype="float32", quantize_embeddings=embeddings, **options)
+    floats, found = weights_of(source), weights_of(tmp_path / "made")
+    formats = formats_of(open_checkpoint(source).config, quantization, embeddings=embeddings)
+    assert open_checkpoint(tmp_path / "made").stored == formats
+    assert list(found) == list(floats)
+    for name, array in floats.items():
+        assert_equal(found[name], on_device(name, array, formats.get(name)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_of_floats_stays_one(tmp_path, source, dtype):
+    convert(source, tmp_path / "made", dtype=dtype)
+    made = open_checkpoint(tmp_path / "made")
+    assert made.stored == {}
+    expected = dict(open_checkpoint(source).weights(np.dtype(dtype) if dtype == "float32" else "bfloat16"))
+    for name, array in made.weights(np.float32):
+        np.testing.assert_array_equal(np.asarray(array), expected[name].astype(np.float32))
+
+
+def test_what_is_quantized_already_is_neither_dequantized_nor_rounded_again(tmp_path, source, monkeypatch):
+    convert(source, tmp_path / "first", quantize="int4", group_size=32)
+    monkeypatch.setattr(conversion, "on_device", lambda name, weight, quantization: _untouched(weight, quantization))
+    convert(tmp_path / "first", tmp_path / "second")
+    first, second = weights_of(tmp_path / "first"), weights_of(tmp_path / "second")
+    for name, weight in first.items():
+        assert_equal(second[name], weight)
+
+
+def _untouched(weight, quantization):
+    assert isinstance(weight, Int4Weight | Int8Weight) == (quantization is not None)
+    return weight
+
+
+def test_another_format_is_rounded_from_what_the_source_means(tmp_path, source):
+    convert(source, tmp_path / "int4", quantize="int4", group_size=32)
+    convert(tmp_path / "int4", tmp_path / "int8", quantize="int8")
+    meant = weights_of(tmp_path / "int4", {})
+    for name, weight in weights_of(tmp_path / "int8").items():
+        if isinstance(weight, Int8Weight):
+            assert_equal(weight, on_device(name, meant[name], Quantization(bits=8)))
+
+
+def test_calibrated_matrices_are_nearer_to_what_the_text_needs(tmp_path, source, monkeypatch):
+    """On the text itself, and the windows are those of the text."""
+    seen = []
+    real = conversion.calibrated
+    monkeypatch.setattr(conversion, "calibrated", lambda *given: seen.append(given) or real(*given))
+    calibration = Calibration(text=TEXT, num_tokens=100)
+    convert(source, tmp_path / "made", quantize="int4", group_size=32, method="gptq", calibration=calibration)
+    [(config, _, formats, windows)] = seen
+    assert config == open_checkpoint(source).config
+    assert formats == open_checkpoint(tmp_path / "made").stored == formats_of(config, INT4)
+    assert windows.shape[0] * windows.shape[1] <= 100
+    convert(source, tmp_path / "rounded", quantize="int4", group_size=32)
+    made, rounded = weights_of(tmp_path / "made"), weights_of(tmp_path / "rounded")
+    assert any((made[name].values != rounded[name].values).any() for name in formats)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantize": "int3"}, "quantize is 'int3'; it must be 'int8' or 'int4'"),
+        ({"quantize": "stored"}, "quantize is 'stored'"),
+        ({"group_size": 64}, "group_size is 64, and only quantization 'int4' has groups"),
+        ({"quantize": "int4", "group_size": 48}, "group_size is 48"),
+        ({"quantize_embeddings": True}, "quantize_embeddings goes with quantize"),
+        ({"method": "awq", "quantize": "int4"}, "method is 'awq'; it must be 'rtn' or 'gptq'"),
+        ({"method": "rtn"}, "method is 'rtn', and nothing is quantized"),
+        ({"method": "gptq", "quantize": "int8"}, "'gptq', which is for quantize 'int4' only"),
+        ({"method": "gptq", "quantize": "int4"}, "'gptq' needs a calibration text"),
+        ({"quantize": "int4", "calibration": Calibration(text=TEXT)}, "no other method takes one"),
+        ({"dtype": "float16"}, "dtype is 'float16'; it must be 'bfloat16' or 'float32'"),
+        (
+            {"quantize": "int4", "method": "gptq", "calibration": Calibration(text="a")},
+            "the calibration text has 1 tokens; at least 2 are needed",
+        ),
+        (
+            {"quantize": "int4", "method": "gptq", "calibration": Calibration(text=TEXT, num_tokens=1)},
+            "calibration tokens is 1",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, source, options, message):
+    with pytest.raises(ValueError, match=message):
+        convert(source, tmp_path / "made", **options)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["source"]
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_hands_on_what_it_is_told(tmp_path, monkeypatch):
+    text, given = tmp_path / "text.txt", {}
+    text.write_text(TEXT)
+    monkeypatch.setattr(
+        conversion, "convert", lambda *places, progress, **options: given.update(options, places=places)
+    )
+    done = jaxinfer(
+        *(
+            "convert",
+            "some/model",
+            tmp_path,
+            "--quantize",
+            "int4",
+            "--group-size",
+            32,
+            "--method",
+            "gptq",
+            "--overwrite",
+        ),
+        *("--calibration", text, "--calibration-tokens", 64, "--dtype", "float32", "--quantize-embeddings"),
+    )
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert given == {
+        "places": ("some/model", str(tmp_path)),
+        "quantize": "int4",
+        "group_size": 32,
+        "quantize_embeddings": True,
+        "method": "gptq",
+        "calibration": Calibration(text=TEXT, num_tokens=64),
+        "dtype": "float32",
+        "overwrite": True,
+    }
+
+
+def test_a_destination_that_is_there_is_refused_and_replaced_only_when_asked(tmp_path, source):
+    made = tmp_path / "made"
+    assert jaxinfer("convert", source, made).exit_code == 0
+    refused = jaxinfer("convert", source, made, "--quantize", "int8")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: ") and str(made) in refused.stderr
+    assert open_checkpoint(made).stored == {}
+    assert jaxinfer("convert", source, made, "--quantize", "int8", "--overwrite").exit_code == 0
+    assert open_checkpoint(made).stored != {}
+    assert jaxinfer("convert", source, source, "--overwrite").exit_code == 2
+    assert open_checkpoint(source).layout == "huggingface"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere", "made"], "model is 'nowhere', which does not exist"),
+        (["source", "made", "--calibration-tokens", "9"], "--calibration-tokens goes with --calibration"),
+        (["source", "made", "--calibration", "no.txt"], "the calibration text no.txt cannot be read"),
+        (["source", "no/such/made"], "no/such"),
+    ],
+)
+def test_a_bad_command_is_one_line_and_exit_code_2(tmp_path, source, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    done = jaxinfer("convert", *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
