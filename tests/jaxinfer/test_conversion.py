@@ -160,6 +160,7 @@ def test_the_command_hands_on_what_it_is_told(tmp_path, monkeypatch):
             "--overwrite",
         ),
         *("--calibration", text, "--calibration-tokens", 64, "--dtype", "float32", "--quantize-embeddings"),
+        "--overwrite",
     )
     assert (done.exit_code, done.stderr) == (0, "")
     assert given == {
