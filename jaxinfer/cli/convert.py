@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
-from jaxinfer.cli.exits import OUTPUT_FAILED, ended_by, shown_warnings, usage_errors
+from jaxinfer.cli.exits import shown_warnings, usage_errors
 from jaxinfer.cli.option_groups import option_of
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.text_files import read_file_or_stdin
@@ -49,9 +49,9 @@ def convert(
     """Write a model as a native checkpoint, which loads without a conversion.
 
     The folder is there when all of it is: a conversion that is ended leaves nothing that loads. Exit code 2: the
-    options, the model or the folder are wrong; 3: the folder cannot be written.
+    options or the model are wrong, or the folder cannot be written.
     """
-    with shown_warnings(), usage_errors(), ended_by(OSError, OUTPUT_FAILED):
+    with shown_warnings(), usage_errors():
         from jaxinfer import conversion  # imports jax, which takes a second that --help need not
 
         if calibration_tokens is not None and calibration is None:
