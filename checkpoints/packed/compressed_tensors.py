@@ -19,8 +19,8 @@ PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "
 ACTIVATION_PARTS = ("input_scale", "input_zero_point", "output_scale", "output_zero_point")
 """Of what a product takes and gives."""
 
-KV_CACHE_PARTS = tuple(f"{kind}_{what}" for kind in "qkv" for what in ("scale", "zero_point"))
-"""Of an attention."""
+KV_CACHE_PARTS = tuple(f"{kind}_{what}" for kind in ("q", "k", "v", "output") for what in ("scale", "zero_point"))
+"""Of an attention, or, as the first versions have it, of what the products for k and v give."""
 
 _METHOD = "compressed-tensors"
 _SHAPE_DTYPES = ("I64", "I32")

@@ -163,10 +163,13 @@ def test_scales_of_activations_and_cache_are_passed_over_with_a_warning(opened, 
     known = known_matrix((16, 64), None, bits=8, symmetric=True)
     one = np.ones(1, np.float16)
     tensors = writers.compressed_bytes(known, symmetric=True) | {"input_scale": one, "k_scale": one}
+    tensors["output_zero_point"] = one.astype(np.int8)
     packing = compressed(None, 8, True)
     with caplog.at_level(logging.WARNING):
-        assert len(opened(tensors, packing).infos) == 3
+        assert len(opened(tensors, packing).infos) == 4
         assert not caplog.messages
+        assert len(opened(tensors, replace(packing, has_kv_cache=True)).infos) == 2
+        caplog.clear()
         source = opened(tensors, replace(packing, has_activations=True, has_kv_cache=True))
     check(source, known, Quantization(bits=8))
     assert set(source.infos) == {NAME}

@@ -6,13 +6,15 @@ in float64. Scales have so few digits that float16 holds every offset, so nothin
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from checkpoints import open_checkpoint
 from checkpoints.quantization import on_device
 from jaxinfer.config import Quantization
 from jaxinfer.model import Decoder
 from tests.checkpoints.packed.models import CASES, write_model
-from tests.checkpoints.packed.writers import CONFIG
+from tests.checkpoints.packed.writers import CONFIG, WRITTEN_CONFIG, gptq, gptq_config, known_matrix
+from tests.checkpoints.writers import write_hf
 from tests.numpy_decoder import decoder_logits
 from tests.scoring import prefill_logits
 
@@ -46,8 +48,8 @@ def test_what_is_kept_quantized_is_the_dequantized_model(tmp_path, name, group_s
     ("name", "group_size"),
     [
         ("gptq", 64),
-        ("awq", 128),
-        ("compressed", 32),
+        pytest.param("awq", 128, marks=pytest.mark.slow),
+        pytest.param("compressed", 32, marks=pytest.mark.slow),
         pytest.param("compressed_symmetric", None, marks=pytest.mark.slow),
     ],
 )
@@ -64,3 +66,25 @@ def test_the_decoder_on_packed_weights_gives_the_logits_of_the_dequantized_model
     assert np.abs(logits - expected).max() < TOLERANCE * np.abs(expected).max()
     wrong = decoder_logits(CONFIG, truth | {"layers.0.down": np.roll(truth["layers.0.down"], 1, axis=1)}, TOKEN_IDS)
     assert np.abs(wrong - expected).max() > 0.1
+
+
+def test_what_is_packed_is_what_the_file_says(tmp_path):
+    """The output head may be packed, and any product of a layer may not be."""
+    truth = write_model(tmp_path, CASES["gptq"], 32)
+    tensors = load_file(tmp_path / "model.safetensors")
+    attention = "model.layers.0.self_attn"
+    for part in ("qweight", "qzeros", "scales", "g_idx"):
+        del tensors[f"{attention}.k_proj.{part}"]
+    q, k = 96, 48
+    tensors[f"{attention}.k_proj.weight"] = truth["layers.0.qkv"][q : q + k].astype(np.float32)
+    head = known_matrix((64, 160), 32)
+    del tensors["lm_head.weight"]
+    tensors |= {f"lm_head.{part}": np.ascontiguousarray(array) for part, array in gptq(head).items()}
+    checkpoint = open_checkpoint(write_hf(tmp_path, tensors, WRITTEN_CONFIG | {"quantization_config": gptq_config(32)}))
+
+    assert list(checkpoint.stored) == [*MATRICES[1:], "lm_head"]
+    assert checkpoint.dtypes["layers.0.qkv"] == ("GPTQ INT4 by groups of 32, scales F16", "F32")
+    assert checkpoint.dtypes["embedding"] == ("F32",)
+    weights = dict(checkpoint.weights(np.float32, checkpoint.stored))
+    np.testing.assert_array_equal(weights["layers.0.qkv"], truth["layers.0.qkv"].astype(np.float32))
+    np.testing.assert_array_equal(weights["lm_head"].dequantized(), head.floats().astype(np.float32))
