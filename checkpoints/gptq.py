@@ -53,13 +53,14 @@ def calibrate(
     nearest = on_device(name, matrix, quantization)
     if not bool(jnp.isfinite(moments).all()):
         raise ValueError(f"{name} cannot be calibrated: what goes into it on the calibration text is not finite")
-    factor, order = _inverse_factor(_padded_moments(moments), matrix.shape[1])
+    damped = _damped(moments)
+    factor, order = _inverse_factor(damped)
     if not bool(jnp.isfinite(factor).all()):
         raise ValueError(
             f"{name} cannot be calibrated: the second moments of what goes into it have no Cholesky factor; "
             "more, or other, calibration text may help"
         )
-    return _fit(jax.device_put(matrix), moments, factor, order, nearest)
+    return _fit(jax.device_put(matrix), moments, jnp.diagonal(damped)[: matrix.shape[1]], factor, order, nearest)
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -69,27 +70,26 @@ def add_moments(moments: Float32[Array, "K K"], x: Float[Array, "T K"]) -> Float
     return moments + jnp.matmul(x.T, x, precision=jax.lax.Precision.HIGHEST)
 
 
-def _padded_moments(moments: Float32[Array, "K K"]) -> Float32[Array, "padded_K padded_K"]:
-    """With inputs that are always 0 for what fills up the rows."""
+@jax.jit
+def _damped(moments: Float32[Array, "K K"]) -> Float32[Array, "padded_K padded_K"]:
+    """The moments with the damping, and with what fills up the rows as inputs that are always 0."""
     missing = padded(len(moments)) - len(moments)
-    return jnp.pad(moments, ((0, missing), (0, missing)))
+    mean = jnp.diagonal(moments).mean()
+    damping = jnp.where(mean == 0, 1.0, _DAMPING * mean)
+    return jnp.pad(moments, ((0, missing), (0, missing))) + damping * jnp.eye(len(moments) + missing)
 
 
-@partial(jax.jit, static_argnums=1)
-def _inverse_factor(moments: Float32[Array, "K K"], num_inputs: int) -> tuple[Float32[Array, "K K"], Int32[Array, "K"]]:
+@jax.jit
+def _inverse_factor(damped: Float32[Array, "K K"]) -> tuple[Float32[Array, "K K"], Int32[Array, "K"]]:
     """M, lower triangular, with M^T M the inverse of the damped moments, whose rows and columns stand in the order that
     is returned: of rising moments.
 
     What the paper does from the first column to the last, with an upper triangular factor, goes from the last to the
-    first here: so it takes one Cholesky decomposition and one triangular inverse. An input that is always 0 has 1 for
-    its moment: its column is rounded to nearest, and nothing makes up for it.
+    first here: so it takes one Cholesky decomposition and one triangular inverse.
     """
-    diagonal = jnp.diagonal(moments)
-    order = jnp.argsort(diagonal)
-    damping = jnp.where(diagonal > 0, _DAMPING * diagonal.sum() / num_inputs, 1.0)
-    damped = moments[order[:, None], order] + jnp.diag(damping[order])
-    lower = jax.lax.linalg.cholesky(damped, symmetrize_input=False)
-    identity = jnp.eye(len(moments), dtype=jnp.float32)
+    order = jnp.argsort(jnp.diagonal(damped))
+    lower = jax.lax.linalg.cholesky(damped[order[:, None], order], symmetrize_input=False)
+    identity = jnp.eye(len(order), dtype=jnp.float32)
     return jax.lax.linalg.triangular_solve(lower, identity, left_side=True, lower=True), order
 
 
@@ -97,6 +97,7 @@ def _inverse_factor(moments: Float32[Array, "K K"], num_inputs: int) -> tuple[Fl
 def _fit(
     matrix: Float[Array, "N K"],
     moments: Float32[Array, "K K"],
+    importance: Float32[Array, "K"],
     factor: Float32[Array, "padded_K padded_K"],
     order: Int32[Array, "padded_K"],
     nearest: Int4Weight,
@@ -104,7 +105,7 @@ def _fit(
     num_inputs, group_size = matrix.shape[1], nearest.group_size
     matrix = matrix.astype(jnp.float32)
     filled = jnp.pad(matrix, ((0, 0), (0, len(order) - num_inputs)), mode="edge")
-    importance = jnp.pad(jnp.diagonal(moments), (0, len(order) - num_inputs))
+    importance = jnp.pad(importance, (0, len(order) - num_inputs))  # what fills up the rows has none
     scales, offsets = _find_ranges(filled, importance, group_size)
     q = _choose(filled.T[order], factor, order // group_size, scales.T, offsets.T)
     q = jnp.zeros_like(q).at[order].set(q).T
@@ -115,7 +116,7 @@ def _fit(
 def _find_ranges(
     matrix: Float32[Array, "N K"], importance: Float32[Array, "K"], group_size: int
 ) -> tuple[Float16[Array, "N groups"], Float16[Array, "N groups"]]:
-    """Scales and offsets with which rounding to nearest has the least squared error, weighted by the second moment of
+    """Scales and offsets with which rounding to nearest has the least squared error, weighted by the damped moment of
     each input: of the ranges of ``_SHRINKING`` the best for each group.
     """
     groups = matrix.reshape(len(matrix), -1, group_size)
