@@ -115,12 +115,29 @@ def test_bias_and_norm_of_heads_follow_the_definition(kernels: Implementation) -
         assert (error < TOLERANCE) == (without is None), without
 
 
-@pytest.mark.parametrize("quantization", [Quantization(bits=8), Quantization(bits=4, group_size=32)], ids=str)
-@pytest.mark.parametrize("embeddings", [False, True])
-def test_a_quantized_model_is_that_of_its_dequantized_matrices(quantization: Quantization, embeddings: bool) -> None:
+INT8, INT4 = Quantization(bits=8), Quantization(bits=4, group_size=32)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "embeddings", "kernels"),
+    [
+        (INT8, False, "xla"),
+        (INT8, True, "xla"),
+        (INT4, False, "xla"),
+        (INT4, True, "xla"),
+        # Interpreted, which takes its time: one of the two is enough for every day.
+        pytest.param(INT8, True, "pallas", marks=pytest.mark.slow),
+        (INT4, True, "pallas"),
+    ],
+    ids=str,
+)
+def test_a_quantized_model_is_that_of_its_dequantized_matrices(
+    quantization: Quantization, embeddings: bool, kernels: Implementation
+) -> None:
+    """Embedding and head are one matrix here."""
     formats = formats_of(WITH_BIAS_AND_NORM, quantization, embeddings=embeddings)
     weights = {name: on_device(name, x, formats.get(name)) for name, x in _weights(WITH_BIAS_AND_NORM).items()}
-    whole, logits = decoded(weights, "xla")
+    whole, logits = decoded(weights, kernels)
     floats = {name: dequantize(w, jnp.dtype(jnp.float32)) if w.shape[1:] else w for name, w in weights.items()}
     assert np.abs(logits - decoder_logits(WITH_BIAS_AND_NORM, floats, whole)[-6:]).max() < TOLERANCE
 
