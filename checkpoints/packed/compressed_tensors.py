@@ -7,6 +7,8 @@ Packed: ``weight_packed`` int32 [N, ceil(K bits / 32)] along the inputs and ``we
 library's first versions wrote zero points of packed numbers as int8 [N, G].
 """
 
+import reprlib
+
 import numpy as np
 
 from checkpoints.packed.bits import unpack
@@ -87,8 +89,8 @@ def _scheme(parts: Parts, packing: CompressedTensors, shape: tuple[int, int], is
         packed = f"weight_packed {parts.shape('weight_packed')}, " if is_packed else ""
         zeros = "zero points" if has_zeros else "no zero points"
         raise parts.error(
-            f"{packed}weight_scale {scale_shape} and {zeros} of a matrix [{num_outputs}, {num_inputs}] fit "
-            f"{len(found) or 'none'} of the configuration's schemes, {told(packing)}; they must fit one"
+            f"{packed}weight_scale {reprlib.repr(scale_shape)} and {zeros} of a matrix [{num_outputs}, {num_inputs}] "
+            f"fit {len(found) or 'none'} of the configuration's schemes, {told(packing)}; they must fit one"
         )
     parts.check("weight_scale", FLOATS, scale_shape, "as it is")
     return found.pop()
