@@ -183,7 +183,8 @@ def _files(values: Fields) -> dict[str, StoredFile]:
     ))  # fmt: skip
     for name in files:
         steps = PurePosixPath(name)
-        if steps.is_absolute() or ".." in steps.parts or str(steps) != name or "\0" in name or name == MANIFEST:
+        is_inside = not steps.is_absolute() and ".." not in steps.parts and name != MANIFEST
+        if not (is_inside and str(steps) == name and name.isprintable()):
             raise ValueError(f"{values.path}: files has {name!r:.100}; it must be the path of a file of the checkpoint")
     return files
 
