@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from checkpoints import locate
-from jaxinfer.config import Quantization
+from jaxinfer.config import Quantization, QuantizationChoice
 from jaxinfer.engine import Engine
 from jaxinfer.llm import LLM
 from jaxinfer.loading import build_engine, open_model
+from jaxinfer.model import Decoder
+from jaxinfer.weights import formats_of
+from pallas_kernels.quantized_matmul import Int4Weight, dequantize
 from tests.engines import count_mixed_steps, decoder, few_programs, finish, greedy, keep_few_programs, keep_one_program
 from tests.reference import load_reference
 from tests.scoring import log_softmax, prefill_logits
@@ -35,7 +38,7 @@ GPU_KERNEL_LIMITS = {"max_num_seqs": 2, "max_chunk_tokens": 32, "max_model_len":
 """Small, since the interpreter copies whole arrays: two requests at a time, prompts read in blocks of 16."""
 
 
-def small_engine(model: str | Path, kernels: str = "pallas", quantization: Quantization | None = None) -> Engine:
+def small_engine(model: str | Path, kernels: str = "pallas", quantization: QuantizationChoice = None) -> Engine:
     """An engine on the GPU kernels, interpreted, or on the portable ones, with few programs.
 
     A large model has one, since to compile an interpreted one takes as long as all tokens do.
@@ -82,6 +85,26 @@ def test_smollm2_has_the_logits_of_transformers() -> None:
     assert (logits.argmax(axis=1) == reference["top_ids"][:, 0])[no_tie].all()
 
 
+@needs_smollm2
+def test_smollm2_stays_in_four_bits_number_for_number() -> None:
+    loaded, dtype = open_model("smollm2-135m"), np.dtype(np.float32)
+    assert loaded.stored == formats_of(loaded.config, Quantization(bits=4, group_size=32))
+    floats = loaded.weights(dtype, {})
+    for (name, kept), (_, values) in zip(loaded.weights(dtype, loaded.stored), floats, strict=True):
+        assert isinstance(kept, Int4Weight) == (name in loaded.stored)
+        assert name not in loaded.stored or bool((dequantize(kept, dtype) == values).all()), name
+
+
+@needs_smollm2
+@pytest.mark.slow  # a program of thirty layers more
+def test_smollm2_has_the_logits_of_transformers_in_its_own_four_bits() -> None:
+    """There the matrices are floats of the same numbers: what differs is the order of a sum, within the same 1e-3."""
+    reference, loaded = load_reference("smollm2").arrays, open_model("smollm2-135m")
+    model = Decoder(loaded.config, dict(loaded.weights(np.dtype(np.float32), loaded.stored)), kernels="xla")
+    logits = prefill_logits(model, reference["token_ids"][:64], chunk=64)
+    assert np.abs(logits[:, reference["columns"]] - reference["column_logits"][:64]).max() < 1e-3
+
+
 @pytest.fixture(scope="module")
 def smollm2() -> LLM:
     with few_programs():
@@ -108,10 +131,11 @@ def test_smollm2_writes_what_transformers_writes(smollm2: LLM) -> None:
         # A minute each: one format stands for all, whose products are held to the definition one by one.
         pytest.param(None, marks=pytest.mark.slow, id="float32"),
         pytest.param(Quantization(bits=8), marks=pytest.mark.slow, id="int8"),
+        pytest.param("stored", marks=pytest.mark.slow, id="stored"),
         pytest.param(Quantization(bits=4, group_size=64), id="int4"),
     ],
 )
-def test_smollm2_writes_on_gpu_kernels_what_it_writes_on_the_portable_ones(quantization: Quantization | None) -> None:
+def test_smollm2_writes_on_gpu_kernels_what_it_writes_on_the_portable_ones(quantization: QuantizationChoice) -> None:
     prompts = [prompt["token_ids"][:40] for prompt in load_reference("smollm2").info["prompts"]]
     assert max(map(len, prompts)) > 16, "every prompt fits into one block"
     num_tokens = [8, 5, 6, 4]
