@@ -78,7 +78,8 @@ def write(
         origin = describe_source(source, str(source) if source_name is None else source_name)
         if source is not None:
             copy_tokenizer(source, folder)
-        _write_parts(folder / WEIGHTS, weights, expected, progress or (lambda done, total: None))
+        files = _stored_files(folder, folder)
+        files |= _write_parts(folder, weights, expected, progress or (lambda done, total: None))
         manifest = Manifest(
             description=Description(description.config, description.eos_token_ids, description.eos_spellings),
             dtype=dtype.name,
@@ -86,14 +87,17 @@ def write(
             method=method,
             source=origin,
             versions={name: version(name) for name in _PROGRAMS},
-            files=_stored_files(folder),
+            files=files,
         )
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        read_manifest(folder)  # what was given may be nothing that can be read
 
 
 def _write_parts(
     folder: Path, weights: Iterable[tuple[str, Weight | Array]], expected: dict[str, Any], progress: Progress
-) -> None:
+) -> dict[str, StoredFile]:
+    """The files that were written. Their sums are taken part by part, while the bytes are still in memory."""
+    files: dict[str, StoredFile] = {}
     ends = {names[-1]: part for part, names in parts_of(expected).items()}
     names = iter(expected)
     part: dict[str, Any] = {}
@@ -103,12 +107,14 @@ def _write_parts(
         part[name] = weight
         del weight
         if name in ends:
-            save_part(folder / ends[name], part_tree(part))
+            save_part(folder / WEIGHTS / ends[name], part_tree(part))
+            files |= _stored_files(folder, folder / WEIGHTS / ends[name])
             done += num_bytes(part)
             part.clear()
             progress(done, total)
     if (missing := next(names, None)) is not None:
         raise ValueError(f"the weights end before {missing}")
+    return files
 
 
 def _check(name: str, weight: Any, wanted: str | None, expected: dict[str, Any]) -> None:
@@ -119,9 +125,10 @@ def _check(name: str, weight: Any, wanted: str | None, expected: dict[str, Any])
         raise ValueError(f"{name} has shape and arrays {found}; in its format it has {needed}")
 
 
-def _stored_files(folder: Path) -> dict[str, StoredFile]:
+def _stored_files(root: Path, folder: Path) -> dict[str, StoredFile]:
+    """What lies below ``folder``, by the path from ``root``."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): StoredFile(path.stat().st_size, checksum(path)) for path in paths}
+    return {path.relative_to(root).as_posix(): StoredFile(path.stat().st_size, checksum(path)) for path in paths}
 
 
 def _unlisted(folder: Path) -> str | None:

@@ -16,6 +16,7 @@ import pytest
 
 import checkpoints.native.orbax_parts
 from checkpoints import open_checkpoint
+from checkpoints.description import Description
 from jaxinfer.config import Quantization
 from jaxinfer.llm import LLM
 from jaxinfer.loading import open_model
@@ -176,6 +177,20 @@ def test_a_checkpoint_is_opened_without_jax(folders):
 def test_weights_that_are_not_the_models_leave_nothing(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         write_native(tmp_path / "it", weights=change(list(drawn(INT4))))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": np.dtype(np.float16), "weights": drawn(INT4, np.dtype(np.float16))}, "dtype is 'float16'"),
+        ({"description": Description(EVERYTHING, (48,))}, "eos_token_ids is .48."),
+        ({"formats": formats_of(EVERYTHING, INT4, embeddings=True) | {"other": INT4}}, "formats has 'other'"),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        write_native(tmp_path / "it", **options)
     assert list(tmp_path.iterdir()) == []
 
 
