@@ -125,9 +125,9 @@ INT8, INT4 = Quantization(bits=8), Quantization(bits=4, group_size=32)
         (INT8, True, "xla"),
         (INT4, False, "xla"),
         (INT4, True, "xla"),
-        # Interpreted, which takes its time: one of the two is enough for every day.
+        # Interpreted, which takes its time.
         pytest.param(INT8, True, "pallas", marks=pytest.mark.slow),
-        (INT4, True, "pallas"),
+        pytest.param(INT4, True, "pallas", marks=pytest.mark.slow),
     ],
     ids=str,
 )
