@@ -61,6 +61,20 @@ def test_the_products_are_those_of_the_models_matrices():
     assert {(product.num_outputs, product.num_inputs) for product in products} == shapes
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_each_product_has_the_format_of_its_own_matrix(tied):
+    """The head that of the embedding where they are one; a layer's that is unlike the others' is one more product."""
+    model = dataclasses.replace(MODEL, tie_embeddings=tied)
+    head, other = ("embedding", "lm_head") if tied else ("lm_head", "embedding")
+    formats = {"layers.0.down": INT4, "layers.1.down": INT8, "layers.1.qkv": ROWS, head: INT8, other: INT4}
+    found = [(product.name, product.quantization) for product in model_products(model, formats)]
+    assert len(found) == len(set(found))
+    assert {how for name, how in found if name == "head"} == {INT8}
+    assert {how for name, how in found if name.startswith("queries")} == {None, ROWS}
+    assert {how for name, how in found if how is not None} == {INT4, INT8, ROWS}
+    assert len(found) == 4 + 2 + 1
+
+
 def scale_of_the_neighbour(x, weight, options):
     return x, dataclasses.replace(weight, scales=jnp.roll(weight.scales, 1, axis=0))
 
