@@ -30,7 +30,7 @@ _DAMPING = 0.01
 _BLOCK = 128
 """Columns after which all others are corrected in one product, as in the paper; divides every padded row."""
 
-_SHRINKING = tuple((0.05 * low, 0.05 * high) for low in range(5) for high in range(5))
+_SHRINKING = tuple((0.025 * low, 0.025 * high) for low in range(11) for high in range(11))
 """Shares of a group's range that are cut off at its low and at its high end, of which the best are kept."""
 
 
@@ -48,19 +48,18 @@ def calibrate(
         quantization: of 4 bits.
 
     Raises:
-        ValueError: as ``quantization.on_device``, and moments that are not finite or are those of no inputs.
+        ValueError: as ``quantization.on_device``, and moments that are not finite or that no inputs have.
     """
     nearest = on_device(name, matrix, quantization)
     if not bool(jnp.isfinite(moments).all()):
         raise ValueError(f"{name} cannot be calibrated: what goes into it on the calibration text is not finite")
-    damped = _damped(moments)
-    factor, order = _inverse_factor(damped)
+    factor, order = _inverse_factor(moments)
     if not bool(jnp.isfinite(factor).all()):
         raise ValueError(
             f"{name} cannot be calibrated: the second moments of what goes into it have no Cholesky factor; "
             "more, or other, calibration text may help"
         )
-    return _fit(jax.device_put(matrix), moments, jnp.diagonal(damped)[: matrix.shape[1]], factor, order, nearest)
+    return _fit(jax.device_put(matrix), moments, factor, order, nearest)
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -70,26 +69,27 @@ def add_moments(moments: Float32[Array, "K K"], x: Float[Array, "T K"]) -> Float
     return moments + jnp.matmul(x.T, x, precision=jax.lax.Precision.HIGHEST)
 
 
-@jax.jit
-def _damped(moments: Float32[Array, "K K"]) -> Float32[Array, "padded_K padded_K"]:
-    """The moments with the damping, and with what fills up the rows as inputs that are always 0."""
-    missing = padded(len(moments)) - len(moments)
+def _damping(moments: Float32[Array, "K K"]) -> Float32[Array, ""]:
     mean = jnp.diagonal(moments).mean()
-    damping = jnp.where(mean == 0, 1.0, _DAMPING * mean)
-    return jnp.pad(moments, ((0, missing), (0, missing))) + damping * jnp.eye(len(moments) + missing)
+    return jnp.where(mean == 0, 1.0, _DAMPING * mean)
 
 
 @jax.jit
-def _inverse_factor(damped: Float32[Array, "K K"]) -> tuple[Float32[Array, "K K"], Int32[Array, "K"]]:
+def _inverse_factor(
+    moments: Float32[Array, "K K"],
+) -> tuple[Float32[Array, "padded_K padded_K"], Int32[Array, "padded_K"]]:
     """M, lower triangular, with M^T M the inverse of the damped moments, whose rows and columns stand in the order that
-    is returned: of rising moments.
+    is returned: of rising moments. What fills up the rows counts as inputs that are always 0.
 
     What the paper does from the first column to the last, with an upper triangular factor, goes from the last to the
     first here: so it takes one Cholesky decomposition and one triangular inverse.
     """
-    order = jnp.argsort(jnp.diagonal(damped))
-    lower = jax.lax.linalg.cholesky(damped[order[:, None], order], symmetrize_input=False)
+    missing = padded(len(moments)) - len(moments)
+    filled = jnp.pad(moments, ((0, missing), (0, missing)))
+    order = jnp.argsort(jnp.diagonal(filled))
     identity = jnp.eye(len(order), dtype=jnp.float32)
+    damped = filled[order[:, None], order] + _damping(moments) * identity
+    lower = jax.lax.linalg.cholesky(damped, symmetrize_input=False)
     return jax.lax.linalg.triangular_solve(lower, identity, left_side=True, lower=True), order
 
 
@@ -97,7 +97,6 @@ def _inverse_factor(damped: Float32[Array, "K K"]) -> tuple[Float32[Array, "K K"
 def _fit(
     matrix: Float[Array, "N K"],
     moments: Float32[Array, "K K"],
-    importance: Float32[Array, "K"],
     factor: Float32[Array, "padded_K padded_K"],
     order: Int32[Array, "padded_K"],
     nearest: Int4Weight,
@@ -105,6 +104,7 @@ def _fit(
     num_inputs, group_size = matrix.shape[1], nearest.group_size
     matrix = matrix.astype(jnp.float32)
     filled = jnp.pad(matrix, ((0, 0), (0, len(order) - num_inputs)), mode="edge")
+    importance = jnp.diagonal(moments) + _damping(moments)
     importance = jnp.pad(importance, (0, len(order) - num_inputs))  # what fills up the rows has none
     scales, offsets = _find_ranges(filled, importance, group_size)
     q = _choose(filled.T[order], factor, order // group_size, scales.T, offsets.T)
