@@ -1,7 +1,8 @@
 """One part of a model as an orbax checkpoint of its own: a tree of arrays out, the same tree in.
 
-The stable interface of orbax, and none of its options but two. OCDBT has few files, the same number however many arrays
-there are. Nothing is compressed: numbers of 4 and 8 bits do not get smaller, and zstd makes writing four times as slow.
+The stable interface of orbax, and few of its options. OCDBT has few files, the same number however many arrays there
+are. Nothing is compressed: numbers of 4 and 8 bits do not get smaller, and zstd makes writing four times as slow. An
+array is kept in pieces, which are read side by side, and of which a device of a mesh reads its own alone.
 """
 
 import logging
@@ -12,8 +13,12 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from jaxtyping import Array
 
 from checkpoints.native.part_trees import Tree
+
+_PIECE = 2**24
+"""Bytes; twice as fast to read as whole arrays of 60 MB, and as fast to write."""
 
 
 def save_part(folder: Path, tree: Tree) -> None:
@@ -22,9 +27,10 @@ def save_part(folder: Path, tree: Tree) -> None:
     Raises:
         ValueError: they could not be written; the message names the folder.
     """
+    arguments = jax.tree.map(lambda array: ocp.SaveArgs(chunk_byte_size=_piece(array)), tree)
     try:
         with _quiet(), _checkpointer() as checkpointer:
-            checkpointer.save(folder, tree)
+            checkpointer.save(folder, tree, save_args=arguments)
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} could not be written: {error}") from error
 
@@ -49,6 +55,11 @@ def load_part(folder: Path, shardings: Tree) -> Tree:
     arguments = jax.tree.map(lambda sharding: ocp.ArrayRestoreArgs(sharding=sharding), shardings)
     with _reading(folder), _checkpointer() as checkpointer:
         return checkpointer.restore(folder, restore_args=arguments)
+
+
+def _piece(array: Array) -> int | None:
+    """None: whole. Of an odd number of rows, as of a vocabulary of 32,003, orbax makes a piece of each."""
+    return _PIECE if array.shape[0] % 8 == 0 else None
 
 
 def _checkpointer() -> Any:

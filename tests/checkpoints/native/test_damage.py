@@ -136,6 +136,15 @@ def test_what_is_no_manifest(folder, text):
         open_checkpoint(folder)
 
 
+def test_a_key_that_occurs_twice(folder):
+    path = folder / "jaxinfer.json"
+    text = path.read_text()
+    for line in (' "dtype": "bfloat16",\n', '  "hidden_size": 32,\n'):
+        path.write_text(text.replace(line, 2 * line))
+        with pytest.raises(ValueError, match=f"the key '{line.split(chr(34))[1]}' occurs twice"):
+            open_checkpoint(folder)
+
+
 def test_a_manifest_that_is_cut_short_anywhere(folder):
     path = folder / "jaxinfer.json"
     text = path.read_bytes().rstrip()

@@ -12,11 +12,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 import checkpoints.native.orbax_parts
 from checkpoints import open_checkpoint
 from checkpoints.description import Description
+from checkpoints.native.orbax_parts import save_part
 from jaxinfer.config import Quantization
 from jaxinfer.llm import LLM
 from jaxinfer.loading import open_model
@@ -192,6 +194,16 @@ def test_what_could_not_be_read_is_not_written(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         write_native(tmp_path / "it", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("num_rows", "most"), [(4096, 8), (4099, 1)])
+def test_a_matrix_is_kept_in_few_pieces(tmp_path, num_rows, most):
+    """Also one of a prime number of rows, which would be cut into as many."""
+    save_part(tmp_path / "part", {"a": jnp.zeros((num_rows, 4096), BFLOAT16)})
+    [array] = jax.tree.leaves(ocp.PyTreeCheckpointer().metadata(tmp_path / "part").item_metadata.tree)
+    sizes = zip(array.shape, array.storage.chunk_shape, strict=True)
+    num_pieces = np.prod([-(-size // of_piece) for size, of_piece in sizes])
+    assert 1 <= num_pieces <= most
 
 
 def test_progress_counts_the_bytes_of_the_weights(tmp_path):
