@@ -6,6 +6,7 @@ have it, since it has a scale for every 32 inputs and they one for the whole row
 
 from collections.abc import Mapping
 from functools import cache
+from mmap import MADV_DONTNEED, PAGESIZE
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,11 @@ class GGUFSource:
 
     def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
         """See ``TensorSource.read``; the values are float32."""
+        values = self._dequantized(name, rows)
+        self._release(name)
+        return values
+
+    def _dequantized(self, name: str, rows: slice) -> np.ndarray:
         tensor, packed = self._tensors[name], self._packed(name)[rows]
         if packed.ndim == 1:
             return dequantize(packed, tensor.type)
@@ -79,7 +85,15 @@ class GGUFSource:
                 "number; quantization 'none' makes floats of it"
             )
         values = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).reshape(len(nibbles), -1)
+        scales, offsets = scales.copy(), offsets.copy()
+        self._release(name)
         return Int4Rows(values=values, scales=scales, offsets=offsets, group_size=_GROUP_SIZE)
+
+    def _release(self, name: str) -> None:
+        """What was read of a mapped file counts as memory of the process until it is told that it is not needed."""
+        tensor = self._tensors[name]
+        start = tensor.offset // PAGESIZE * PAGESIZE
+        self._buffer.madvise(MADV_DONTNEED, start, tensor.offset + tensor.num_bytes - start)
 
     def _packed(self, name: str) -> np.ndarray:
         tensor = self._tensors[name]

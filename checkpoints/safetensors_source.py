@@ -72,6 +72,9 @@ def find_files(folder: Path, stem: str) -> Files:
 class SafetensorsSource:
     """The tensors of ``files``; opening them reads only their headers.
 
+    The library maps a file for as long as it is open, and what was read of it then counts as memory of the process. So
+    a file is opened anew for each tensor, which takes about a millisecond.
+
     Raises:
         ValueError: a file is missing, truncated or foreign, lacks a tensor that the index says it has, or holds a
             tensor that another one holds too.
@@ -79,7 +82,7 @@ class SafetensorsSource:
 
     def __init__(self, path: Path, files: Files) -> None:
         self.path = path
-        self._opened: dict[str, tuple[Path, _Opened]] = {}
+        self._files: dict[str, Path] = {}
         infos: dict[str, TensorInfo] = {}
         for file, names in files.items():
             handle = _open(file)
@@ -88,16 +91,16 @@ class SafetensorsSource:
                 raise ValueError(f"{file}: the index says that this file has {', '.join(absent)}; it has not")
             for name in sorted(present if names is None else names):
                 if name in infos:
-                    raise ValueError(f"{file}: {name} is also in {self._opened[name][0]}; which one counts is unknown")
+                    raise ValueError(f"{file}: {name} is also in {self._files[name]}; which one counts is unknown")
                 infos[name] = _info(handle, name)
-                self._opened[name] = (file, handle)
+                self._files[name] = file
         self.infos: Mapping[str, TensorInfo] = infos
 
     def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
         """See ``TensorSource.read``; the values keep the file's dtype."""
-        file, handle = self._opened[name]
+        file = self._files[name]
         try:
-            return handle.get_slice(name)[rows]
+            return _open(file).get_slice(name)[rows]
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file}: {name} cannot be read: {error}") from error
 
