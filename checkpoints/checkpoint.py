@@ -52,6 +52,8 @@ class Checkpoint:
         config: the shape of the model.
         eos_token_ids: the tokens that end a text; empty where the checkpoint leaves it to the tokenizer.
         eos_spellings: of control tokens that end a text too where the tokenizer has them.
+        method: how the weights that are ``stored`` quantized were made of floats, such as ``gptq``; None: the
+            checkpoint does not say, as only a native one can.
     """
 
     path: Path
@@ -59,6 +61,7 @@ class Checkpoint:
     config: ModelConfig
     eos_token_ids: tuple[int, ...]
     eos_spellings: tuple[str, ...]
+    method: str | None
     _reader: WeightReader = field(repr=False)
 
     @property
@@ -151,25 +154,26 @@ def open_checkpoint(path: Path) -> Checkpoint:
             configuration is not supported, or the tensors do not fit it. The message names the file, key or tensors.
     """
     layout = detect_layout(path)
-    description, reader = _read_native(path) if layout == "native" else _read_foreign(path, layout)
+    description, reader, method = _read_native(path) if layout == "native" else _read_foreign(path, layout)
     return Checkpoint(
         path=path,
         layout=layout,
         config=description.config,
         eos_token_ids=description.eos_token_ids,
         eos_spellings=description.eos_spellings,
+        method=method,
         _reader=reader,
     )
 
 
-def _read_native(path: Path) -> tuple[Description, WeightReader]:
+def _read_native(path: Path) -> tuple[Description, WeightReader, str | None]:
     manifest = read_manifest(path)
-    return manifest.description, NativeReader(path, manifest)
+    return manifest.description, NativeReader(path, manifest), manifest.method
 
 
-def _read_foreign(path: Path, layout: Layout) -> tuple[Description, WeightReader]:
+def _read_foreign(path: Path, layout: Layout) -> tuple[Description, WeightReader, None]:
     description, source, table = _READERS[layout](path)
-    return description, WeightLoader(table, description.config, source)
+    return description, WeightLoader(table, description.config, source), None
 
 
 def _read_huggingface(path: Path) -> tuple[Description, TensorSource, Table]:

@@ -50,6 +50,7 @@ def folders(tmp_path_factory):
 def test_every_weight_comes_back_to_the_bit(folders, quantization):
     checkpoint = open_checkpoint(folders[quantization])
     assert checkpoint.layout == "native"
+    assert checkpoint.method is None
     assert checkpoint.config == EVERYTHING
     assert (checkpoint.eos_token_ids, checkpoint.eos_spellings) == ((2, 7), ("<|end|>",))
     assert checkpoint.stored == formats_of(EVERYTHING, quantization, embeddings=True)
@@ -118,11 +119,16 @@ def test_the_manifest_tells_what_was_converted_and_lists_every_file(tmp_path):
     assert {path.name for path in (folder / "weights").iterdir()} == parts
 
 
-def test_a_native_checkpoint_can_be_converted_again(folders, tmp_path):
-    first = open_checkpoint(folders[INT4])
+def test_a_native_checkpoint_can_be_converted_again(tmp_path):
+    first = open_checkpoint(write_native(tmp_path / "first", method="gptq"))
     again = write_native(
-        tmp_path / "again", weights=first.weights(BFLOAT16, first.stored), description=first, source=first.path
+        tmp_path / "again",
+        weights=first.weights(BFLOAT16, first.stored),
+        description=first,
+        source=first.path,
+        method=first.method,
     )
+    assert first.method == open_checkpoint(again).method == "gptq"
     assert_equal_weights(open_checkpoint(again).weights(BFLOAT16, first.stored), drawn(INT4))
     files = json.loads((again / "jaxinfer.json").read_text())["source"]["files"]
     assert {name.split("/")[0] for name in files} == {"weights"}
