@@ -8,7 +8,7 @@ which is several times as wide, is therefore computed twice: for its second mome
 """
 
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -45,8 +45,6 @@ def calibrated(
     weights: Iterable[tuple[str, Any]],
     formats: Formats,
     token_ids: Integer[np.ndarray, "n length"],
-    *,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[str, Weight | Array]]:
     """Each weight of a model as the device holds it, in the order in which they come: matrices of 4 bits by GPTQ, all
     others as ``checkpoints.quantization.on_device`` does it, and the embedding too, of which rows are read.
@@ -58,13 +56,12 @@ def calibrated(
         weights: (name, float32 array) of ``jaxinfer.weights.weight_shapes``, in that order.
         formats: of the weights that are to be quantized.
         token_ids: windows of the calibration text, each of them a text of its own.
-        progress: called with the number of layers that are done, and that of all, after each.
 
     Raises:
         ValueError: windows of another shape, too long for the model or with ids that it has not; while it runs, a
             matrix that cannot be quantized, or whose inputs are not finite.
     """
-    return _Walk(config, formats, _checked(config, token_ids), progress).weights(weights)
+    return _Walk(config, formats, _checked(config, token_ids)).weights(weights)
 
 
 def _checked(config: ModelConfig, token_ids: Integer[np.ndarray, "n length"]) -> Int32[np.ndarray, "n length"]:
@@ -95,12 +92,10 @@ class _Walk:
         config: ModelConfig,
         formats: Formats,
         token_ids: Int32[np.ndarray, "n length"],
-        progress: Callable[[int, int], None] | None,
     ) -> None:
         self.config = config
         self.formats = formats
         self.token_ids = token_ids
-        self.progress = progress
         self.hidden: list[Float[Array, "length E"]] = []  # of each window, between two layers
 
     def weights(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Weight | Array]]:
@@ -133,13 +128,11 @@ class _Walk:
         for kind, norm, first, second in _BLOCKS:
             self._quantize(part, f"layers.{layer}.{first}", self._normed(part[f"layers.{layer}.{norm}"]))
             split = nnx.split(kind(self.config, part, layer, "xla"))
-            inputs = (_second_input(*split, x, self.config) for x in self.hidden)
+            inputs = (_run_block(*split, x, self.config, whole=False) for x in self.hidden)
             self._quantize(part, f"layers.{layer}.{second}", inputs)
             split = nnx.split(kind(self.config, part, layer, "xla"))
             for i, x in enumerate(self.hidden):
-                self.hidden[i] = _result(*split, x, self.config)
-        if self.progress is not None:
-            self.progress(layer + 1, self.config.num_layers)
+                self.hidden[i] = _run_block(*split, x, self.config, whole=True)
 
     def _normed(self, norm: Any) -> Iterator[Float[Array, "length E"]]:
         return (_norm(x, norm, self.config.norm_eps) for x in self.hidden)
@@ -159,32 +152,23 @@ def _layer_of(name: str) -> int | None:
     return int(name.split(".")[1]) if name.startswith("layers.") else None
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def _second_input(
+@partial(jax.jit, static_argnums=(0, 3), static_argnames="whole")
+def _run_block(
     graph: nnx.GraphDef[Attention | FeedForward],
     state: nnx.State[Any, Any],
     x: Float[Array, "length E"],
     config: ModelConfig,
-) -> Float[Array, "length K"]:
-    """What the second matrix of a block multiplies, for one window."""
+    *,
+    whole: bool,
+) -> Float[Array, "length _"]:
+    """x with what the block adds, for one window; or, unless it is to be the ``whole``, what its second matrix
+    multiplies.
+    """
     block = nnx.merge(graph, state)
     if isinstance(block, FeedForward):
-        return block.hidden(x)
-    return block.attend(*_as_step(x, config))[0][1 : 1 + len(x)]
-
-
-@partial(jax.jit, static_argnums=(0, 3))
-def _result(
-    graph: nnx.GraphDef[Attention | FeedForward],
-    state: nnx.State[Any, Any],
-    x: Float[Array, "length E"],
-    config: ModelConfig,
-) -> Float[Array, "length E"]:
-    """x with what the block adds, for one window."""
-    block = nnx.merge(graph, state)
-    if isinstance(block, FeedForward):
-        return block(x)
-    return block(*_as_step(x, config))[0][1 : 1 + len(x)]
+        return block(x) if whole else block.hidden(x)
+    step = _as_step(x, config)
+    return (block(*step) if whole else block.attend(*step))[0][1 : 1 + len(x)]
 
 
 def _as_step(

@@ -76,7 +76,8 @@ def convert(
             product reads it as it is, and all else is floats.
         group_size: as in ``LLM``.
         quantize_embeddings: whether embedding and output head are quantized too.
-        method: ``rtn``, rounding to nearest, or for ``int4`` ``gptq`` (Frantar et al., 2022); None: ``rtn``.
+        method: ``rtn``, rounding to nearest, or for ``int4`` ``gptq`` (Frantar et al., 2022); None: ``rtn``. What the
+            source holds in the wanted format already stays as it is.
         calibration: what ``gptq`` needs.
         dtype: of what stays floats: ``bfloat16`` or ``float32``.
         overwrite: whether a native checkpoint that lies at the destination is replaced.
@@ -93,6 +94,7 @@ def convert(
     checkpoint = open_checkpoint(locate(source))
     config = checkpoint.config
     formats = checkpoint.stored if wanted is None else formats_of(config, wanted, embeddings=quantize_embeddings)
+    is_kept = all(checkpoint.stored.get(name) == format for name, format in formats.items())
     windows = None if calibration is None else calibration.windows(checkpoint.path, config.max_position_embeddings)
     write(
         Path(destination),
@@ -102,7 +104,7 @@ def convert(
         source_name=str(source),
         formats=formats,
         dtype=jnp.dtype(dtype),
-        method=None if wanted is None else method or "rtn",
+        method=checkpoint.method if is_kept else method or "rtn",
         overwrite=overwrite,
         progress=progress,
     )
@@ -121,10 +123,10 @@ def _wanted(quantize: str | None, group_size: int | None, quantize_embeddings: b
 def _check_method(method: str | None, wanted: Quantization | None, calibration: Calibration | None) -> None:
     if method not in (None, "rtn", "gptq"):
         raise ValueError(f"method is {shown(method)}; it must be 'rtn' or 'gptq'")
+    if method == "gptq" and (wanted is None or wanted.bits != 4):
+        raise ValueError("method is 'gptq', which goes with quantize 'int4' and nothing else")
     if method is not None and wanted is None:
         raise ValueError(f"method is {method!r}, and nothing is quantized; give quantize, 'int8' or 'int4'")
-    if method == "gptq" and wanted is not None and wanted.bits != 4:
-        raise ValueError("method is 'gptq', which is for quantize 'int4' only; 'int8' is rounded to nearest")
     if (method == "gptq") != (calibration is not None):
         raise ValueError("method 'gptq' needs a calibration text, and no other method takes one")
 
@@ -141,9 +143,13 @@ def _weights(
         placed = on_device(name, weight, formats.get(name))
         del weight
         yield name, placed
+        del placed  # a matrix in float32 may be half a gigabyte, and the next one is about to be read
 
 
 def _floats_cast(weights: Iterator[tuple[str, Any]], dtype: jnp.dtype) -> Iterator[tuple[str, Any]]:
     for name, weight in weights:
         is_float = isinstance(weight, Array) and jnp.issubdtype(weight.dtype, jnp.floating)
-        yield name, jax.block_until_ready(weight.astype(dtype)) if is_float else weight
+        cast = jax.block_until_ready(weight.astype(dtype)) if is_float else weight
+        del weight
+        yield name, cast
+        del cast

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -11,7 +11,8 @@ from jaxinfer.cli.option_groups import option_of
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.text_files import read_file_or_stdin
 
-_CALIBRATION_TOKENS = 16_384
+if TYPE_CHECKING:
+    from jaxinfer.conversion import Calibration
 
 _option = option_of("Quantization")
 
@@ -36,7 +37,7 @@ def convert(
         str | None, _option("A UTF-8 file with text of the kind that the model is for, for gptq; - reads stdin.")
     ] = None,
     calibration_tokens: Annotated[
-        int | None, _option(f"Take so many tokens of --calibration. Without it: {_CALIBRATION_TOKENS}.")
+        int | None, _option("Take so many tokens of --calibration. Without it: 16384.")
     ] = None,
     quantize_embeddings: Annotated[
         bool, _option("Quantize the embedding and the output head too.", "--quantize-embeddings")
@@ -54,14 +55,7 @@ def convert(
     with shown_warnings(), usage_errors():
         from jaxinfer import conversion  # imports jax, which takes a second that --help need not
 
-        if calibration_tokens is not None and calibration is None:
-            raise ValueError("--calibration-tokens goes with --calibration")
-        text = None
-        if calibration is not None:
-            text = conversion.Calibration(
-                text=read_file_or_stdin("--calibration", "the calibration text", calibration),
-                num_tokens=_CALIBRATION_TOKENS if calibration_tokens is None else calibration_tokens,
-            )
+        text = _calibration(calibration, calibration_tokens)
         start = time.perf_counter()
         with ProgressBar("Converting") as bar:
             conversion.convert(
@@ -77,6 +71,17 @@ def convert(
                 progress=bar.update,
             )
         print(f"{destination}: {_bytes_of(Path(destination)) / 2**30:.2f} GiB in {time.perf_counter() - start:.0f} s")
+
+
+def _calibration(file: str | None, num_tokens: int | None) -> "Calibration | None":
+    from jaxinfer.conversion import Calibration
+
+    if file is None:
+        if num_tokens is not None:
+            raise ValueError("--calibration-tokens goes with --calibration")
+        return None
+    text = read_file_or_stdin("--calibration", "the calibration text", file)
+    return Calibration(text=text) if num_tokens is None else Calibration(text=text, num_tokens=num_tokens)
 
 
 def _bytes_of(folder: Path) -> int:

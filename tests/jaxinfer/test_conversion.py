@@ -82,6 +82,16 @@ def _untouched(weight, quantization):
     return weight
 
 
+def test_a_checkpoint_says_how_its_numbers_were_made(tmp_path, source):
+    """What is kept was made as the source says, whatever was asked for."""
+    methods = []
+    for quantize, group_size in ((None, None), ("int4", 32), ("int4", 32), (None, None), ("int8", None)):
+        convert(source, tmp_path / f"made{len(methods)}", quantize=quantize, group_size=group_size)
+        source = tmp_path / f"made{len(methods)}"
+        methods.append(open_checkpoint(source).method)
+    assert methods == [None, "rtn", "rtn", "rtn", "rtn"]
+
+
 def test_another_format_is_rounded_from_what_the_source_means(tmp_path, source):
     convert(source, tmp_path / "int4", quantize="int4", group_size=32)
     convert(tmp_path / "int4", tmp_path / "int8", quantize="int8")
@@ -91,8 +101,7 @@ def test_another_format_is_rounded_from_what_the_source_means(tmp_path, source):
             assert_equal(weight, on_device(name, meant[name], Quantization(bits=8)))
 
 
-def test_calibrated_matrices_are_nearer_to_what_the_text_needs(tmp_path, source, monkeypatch):
-    """On the text itself, and the windows are those of the text."""
+def test_the_calibration_is_that_of_the_text(tmp_path, source, monkeypatch):
     seen = []
     real = conversion.calibrated
     monkeypatch.setattr(conversion, "calibrated", lambda *given: seen.append(given) or real(*given))
@@ -117,7 +126,8 @@ def test_calibrated_matrices_are_nearer_to_what_the_text_needs(tmp_path, source,
         ({"quantize_embeddings": True}, "quantize_embeddings goes with quantize"),
         ({"method": "awq", "quantize": "int4"}, "method is 'awq'; it must be 'rtn' or 'gptq'"),
         ({"method": "rtn"}, "method is 'rtn', and nothing is quantized"),
-        ({"method": "gptq", "quantize": "int8"}, "'gptq', which is for quantize 'int4' only"),
+        ({"method": "gptq", "quantize": "int8"}, "'gptq', which goes with quantize 'int4' and nothing else"),
+        ({"method": "gptq"}, "'gptq', which goes with quantize 'int4' and nothing else"),
         ({"method": "gptq", "quantize": "int4"}, "'gptq' needs a calibration text"),
         ({"quantize": "int4", "calibration": Calibration(text=TEXT)}, "no other method takes one"),
         ({"dtype": "float16"}, "dtype is 'float16'; it must be 'bfloat16' or 'float32'"),
@@ -143,25 +153,14 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, source, 
 def test_the_command_hands_on_what_it_is_told(tmp_path, monkeypatch):
     text, given = tmp_path / "text.txt", {}
     text.write_text(TEXT)
-    monkeypatch.setattr(
-        conversion, "convert", lambda *places, progress, **options: given.update(options, places=places)
-    )
-    done = jaxinfer(
-        *(
-            "convert",
-            "some/model",
-            tmp_path,
-            "--quantize",
-            "int4",
-            "--group-size",
-            32,
-            "--method",
-            "gptq",
-            "--overwrite",
-        ),
-        *("--calibration", text, "--calibration-tokens", 64, "--dtype", "float32", "--quantize-embeddings"),
-        "--overwrite",
-    )
+
+    def note(*places, progress, **options):
+        given.update(options, places=places)
+
+    monkeypatch.setattr(conversion, "convert", note)
+    quantization = ["--quantize", "int4", "--group-size", "32", "--method", "gptq", "--quantize-embeddings"]
+    read = ["--calibration", text, "--calibration-tokens", 64]
+    done = jaxinfer("convert", "some/model", tmp_path, *quantization, *read, "--dtype", "float32", "--overwrite")
     assert (done.exit_code, done.stderr) == (0, "")
     assert given == {
         "places": ("some/model", str(tmp_path)),
