@@ -4,7 +4,7 @@ Of GGUF's types ``Q4_0`` and ``Q4_1`` are INT4 by groups of 32 number for number
 have it, since it has a scale for every 32 inputs and they one for the whole row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from mmap import MADV_DONTNEED, PAGESIZE
 from pathlib import Path
@@ -14,7 +14,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from checkpoints.stored_rows import Int4Rows, StoredRows
-from checkpoints.tensor_source import ALL_ROWS, TensorInfo
+from checkpoints.tensor_source import TensorInfo, row_blocks
 from jaxinfer.config import Quantization
 from jaxinfer.gguf_header import GGUFTensor, read_header
 
@@ -49,8 +49,15 @@ class GGUFSource:
         self._tensors = header.tensors
         self.infos: Mapping[str, TensorInfo] = {name: _info(tensor) for name, tensor in header.tensors.items()}
 
-    def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
+    def read(self, name: str) -> np.ndarray:
         """See ``TensorSource.read``; the values are float32."""
+        return self._read(name, slice(None))
+
+    def blocks(self, name: str) -> Iterator[np.ndarray]:
+        """See ``TensorSource.blocks``."""
+        return (self._read(name, rows) for rows in row_blocks(self.infos[name].shape[0]))
+
+    def _read(self, name: str, rows: slice) -> np.ndarray:
         values = self._dequantized(name, rows)
         self._release(name)
         return values

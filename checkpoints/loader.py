@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkpoints.float_types import check_float_type
 from checkpoints.stored_rows import StoredRows
 from checkpoints.tables import Entry, Table, part_rows
 from checkpoints.tensor_source import TensorInfo, TensorSource
 from jaxinfer.config import ModelConfig
 from jaxinfer.weights import Formats, weight_shapes
 
-_COMPARED_ROWS = 1024
-_DTYPES = ("float32", "bfloat16")
 _TOLD_FAULTS = 20
 """Of each kind. A foreign model has thousands, and the first ones tell as much."""
 
@@ -83,8 +82,7 @@ class WeightLoader:
                 or the file cannot be read.
         """
         dtype = np.dtype(dtype)
-        if dtype.name not in _DTYPES:
-            raise ValueError(f"dtype is {dtype.name}; weights can be loaded as {' or '.join(_DTYPES)}")
+        check_float_type(dtype)
         self._check_copies()
         return (
             (name, self._join(name) if self._is_wanted_as_stored(name, formats) else self._fill(name, dtype))
@@ -115,13 +113,11 @@ class WeightLoader:
 
     def _check_copies(self) -> None:
         for name, original in self._copies.items():
-            num_rows = self._source.infos[original].shape[0]
-            for start in range(0, num_rows, _COMPARED_ROWS):  # in steps, since two embeddings can be a gigabyte each
-                rows = slice(start, min(start + _COMPARED_ROWS, num_rows))
-                if not np.array_equal(self._source.read(name, rows), self._source.read(original, rows)):
-                    raise ValueError(
-                        f"{self._source.path}: the config ties the embeddings, but {name} is not equal to {original}"
-                    )
+            blocks = self._source.blocks(name), self._source.blocks(original)  # the two can be a gigabyte each
+            if not all(np.array_equal(*pair) for pair in zip(*blocks, strict=True)):
+                raise ValueError(
+                    f"{self._source.path}: the config ties the embeddings, but {name} is not equal to {original}"
+                )
 
     def _faults(self, table: Table) -> list[str]:
         """One line for each tensor that does not fit."""

@@ -8,7 +8,7 @@ map is the list of the checkpoint's tensors, and files that it does not name are
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from checkpoints.safetensors_faults import find_fault
 from checkpoints.stored_rows import StoredRows
-from checkpoints.tensor_source import ALL_ROWS, TensorInfo
+from checkpoints.tensor_source import TensorInfo, row_blocks
 
 _READABLE = frozenset({"F32", "F16", "BF16"})
 
@@ -96,17 +96,31 @@ class SafetensorsSource:
                 self._files[name] = file
         self.infos: Mapping[str, TensorInfo] = infos
 
-    def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
+    def read(self, name: str) -> np.ndarray:
         """See ``TensorSource.read``; the values keep the file's dtype."""
-        file = self._files[name]
-        try:
-            return _open(file).get_slice(name)[rows]
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{file}: {name} cannot be read: {error}") from error
+        return self._read(name, slice(None))
+
+    def blocks(self, name: str) -> Iterator[np.ndarray]:
+        """See ``TensorSource.blocks``."""
+        return (self._read(name, rows) for rows in row_blocks(self.infos[name].shape[0]))
 
     def read_quantized(self, name: str) -> StoredRows:
         """Not for these tensors, which are floats each by itself; see ``TensorSource.read_quantized``."""
         raise NotImplementedError(f"{name} is {self.infos[name].dtype}")
+
+    def _read(self, name: str, rows: slice) -> np.ndarray:
+        file, expected = self._files[name], self.infos[name]
+        try:
+            handle = _open(file)
+            found = _info(handle, name)
+            if found == expected:
+                return handle.get_slice(name)[rows]
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{file}: {name} cannot be read: {error}") from error
+        raise ValueError(
+            f"{file}: {name} is {found.dtype} of shape {found.shape}; when the file was opened it was {expected.dtype} "
+            f"of shape {expected.shape}: the file has been replaced"
+        )
 
 
 def _index(folder: Path, stem: str) -> Path:

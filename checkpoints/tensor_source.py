@@ -1,6 +1,6 @@
 """What the loader needs of a file of tensors, whatever its format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +10,7 @@ import numpy as np
 from checkpoints.stored_rows import StoredRows
 from jaxinfer.config import Quantization
 
-ALL_ROWS = slice(None)
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,19 @@ class TensorSource(Protocol):
     path: Path
     infos: Mapping[str, TensorInfo]
 
-    def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
-        """Values of one tensor, or of some of its rows, as floats of the precision in which they are kept.
+    def read(self, name: str) -> np.ndarray:
+        """Values of one tensor, as floats of the precision in which they are kept.
 
         Raises:
             ValueError: the file cannot be read; the message names it and the tensor.
+        """
+        ...
+
+    def blocks(self, name: str) -> Iterator[np.ndarray]:
+        """What ``read`` gives, by the rows of ``row_blocks``, so that not all of it is held at once.
+
+        Raises:
+            ValueError: as ``read``.
         """
         ...
 
@@ -57,3 +65,8 @@ class TensorSource(Protocol):
             ValueError: the file cannot be read; the message names it and the tensor.
         """
         ...
+
+
+def row_blocks(num_rows: int) -> Iterator[slice]:
+    """All rows of a tensor, some at a time, the same of every tensor with as many."""
+    return (slice(start, min(start + _BLOCK, num_rows)) for start in range(0, num_rows, _BLOCK))

@@ -3,6 +3,8 @@
 import zlib
 from pathlib import Path
 
+from checkpoints.native.manifest import MANIFEST
+
 _PIECE = 2**22
 
 
@@ -20,3 +22,13 @@ def checksum(path: Path) -> int:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     return crc
+
+
+def check_sum(path: Path, crc32: int) -> None:
+    """Fails unless a file has the sum that the manifest says.
+
+    Raises:
+        ValueError: it has not, or it cannot be read.
+    """
+    if checksum(path) != crc32:
+        raise ValueError(f"{path}: its bytes are not those that were written: the CRC-32 is not that of {MANIFEST}")

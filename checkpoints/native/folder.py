@@ -3,7 +3,8 @@
 It is made inside of a hidden one beside its place, ``.NAME.partial``, which holds three things: ``lock``, held while
 somebody is at work; ``new``, what is made, which one rename puts in its place as the last step; and ``old``, a folder
 that was there and is replaced, for the moment between two renames. So a process that is killed leaves what was there
-before, or the new folder; in that one moment neither, and then the next to come puts the old one back first.
+before, or the new folder; in that one moment neither, and then the next to come puts the old one back first. As long as
+``old`` is there without its successor in its place, ``new`` is there too, by which that moment can be told.
 """
 
 import fcntl
@@ -39,7 +40,8 @@ def new_folder(destination: Path, refuse: Callable[[Path], str | None]) -> Itera
             _refuse(destination, refuse)
             _replace(work, destination)
         finally:
-            shutil.rmtree(work / "new", ignore_errors=True)
+            if not (work / "old").exists():
+                shutil.rmtree(work / "new", ignore_errors=True)
 
 
 def _checked(destination: Path) -> Path:
@@ -99,11 +101,20 @@ def _lock(work: Path, destination: Path) -> int | None:
 
 
 def _recover(work: Path, destination: Path) -> None:
-    """Removes what a dead process left, once what it moved away is back."""
-    old = work / "old"
+    """Removes what a dead process left, once what it moved away is back.
+
+    Raises:
+        ValueError: that cannot come back, since something else took its place.
+    """
+    old, new = work / "old", work / "new"
     if old.exists() and not os.path.lexists(destination):
         old.rename(destination)
-    for left in (old, work / "new"):
+    if old.exists() and new.exists():
+        raise ValueError(
+            f"{destination} was about to be replaced when a process died, and something else took its place since; "
+            f"what it was is in {old}: move either of them elsewhere"
+        )
+    for left in (old, new):
         if left.exists():
             shutil.rmtree(left)
 
@@ -114,7 +125,7 @@ def _replace(work: Path, destination: Path) -> None:
         destination.rename(old)
     try:
         (work / "new").rename(destination)
-    except OSError:
+    except BaseException:
         if is_there:
             old.rename(destination)
         raise

@@ -41,12 +41,12 @@ class Source:
 
     Attributes:
         name: as it was called.
-        layout: of its files; None: it has none, as random weights.
+        layout: of its files.
         files: those of its weights, by their path from the source's folder.
     """
 
     name: str
-    layout: str | None
+    layout: str
     files: Mapping[str, SourceFile]
 
 

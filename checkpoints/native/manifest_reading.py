@@ -10,6 +10,8 @@ from typing import Any
 
 from checkpoints.config_fields import Fields
 from checkpoints.description import Description, token_ids
+from checkpoints.float_types import FLOAT_TYPES
+from checkpoints.native.checksum import check_sum
 from checkpoints.native.manifest import (
     FORMAT,
     MANIFEST,
@@ -27,7 +29,6 @@ from jaxinfer.weights import Formats, weight_shapes
 _MAX_BYTES = 64 * 2**20
 """Of the manifest itself; one of 4096 layers takes a few."""
 
-_DTYPES = ("float32", "bfloat16")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _KEYS = (
     "format", "version", "config", "eos_token_ids", "eos_spellings", "dtype", "formats", "method", "source", "versions",
@@ -37,6 +38,9 @@ _KEYS = (
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of the checkpoint in ``folder``, all of whose files are there.
+
+    The bytes of those that hold no weights, some megabytes of a tokenizer, are compared with their sums here; those of
+    weights are as these are read.
 
     Raises:
         ValueError: the manifest is not one, is of a newer version, or contradicts itself or the files beside it. The
@@ -145,8 +149,8 @@ def _texts(values: Fields, key: str) -> list[str]:
 
 
 def _dtype(values: Fields) -> str:
-    if values.text("dtype") not in _DTYPES:
-        raise values.error("dtype", " or ".join(_DTYPES))
+    if values.text("dtype") not in FLOAT_TYPES:
+        raise values.error("dtype", " or ".join(FLOAT_TYPES))
     return values.text("dtype")
 
 
@@ -167,8 +171,7 @@ def _source(values: Fields) -> Source:
     _section(values, "source")
     source = values.section("source")
     _require_keys(source, "source", ("name", "layout", "files"))
-    layout = None if source.given("layout") is None else source.text("layout")
-    return Source(source.text("name"), layout, _listed(source, "files", "sha256", _source_file))
+    return Source(source.text("name"), source.text("layout"), _listed(source, "files", "sha256", _source_file))
 
 
 def _source_file(entry: Fields) -> SourceFile:
@@ -208,13 +211,17 @@ def _whole(values: Fields, key: str, end: int) -> int:
 
 def _check_parts(values: Fields, manifest: Manifest) -> None:
     expected = parts_of(weight_shapes(manifest.description.config))
-    found = {name.split("/")[1] for name in manifest.files if name.startswith(f"{WEIGHTS}/") and name.count("/") > 1}
+    found = {name.split("/")[1] for name in manifest.files if _is_of_part(name)}
     for part in expected:
         if part not in found:
             raise ValueError(f"{values.path}: files has none of {WEIGHTS}/{part}, which the model needs")
     for part in found:
         if part not in expected:
             raise ValueError(f"{values.path}: files has {WEIGHTS}/{part!s:.100}, which is no part of the model")
+
+
+def _is_of_part(name: str) -> bool:
+    return name.startswith(f"{WEIGHTS}/") and name.count("/") > 1
 
 
 def _check_files(folder: Path, manifest: Manifest) -> None:
@@ -231,3 +238,5 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
             raise ValueError(f"{path}: listed in {MANIFEST}; it must be a file inside of the checkpoint")
         if status.st_size != file.num_bytes:
             raise ValueError(f"{path}: has {status.st_size} bytes; {MANIFEST} says {file.num_bytes}")
+        if not _is_of_part(name):
+            check_sum(path, file.crc32)

@@ -2,7 +2,8 @@
 
 The stable interface of orbax, and few of its options. OCDBT has few files, the same number however many arrays there
 are. Nothing is compressed: numbers of 4 and 8 bits do not get smaller, and zstd makes writing four times as slow. An
-array is kept in pieces, which are read side by side, and of which a device of a mesh reads its own alone.
+array is kept in pieces, which are read side by side, and of which a device of a mesh reads its own alone. Orbax finds
+no arrays in a folder whose path is relative, so it is only ever told absolute ones.
 """
 
 import logging
@@ -30,7 +31,7 @@ def save_part(folder: Path, tree: Tree) -> None:
     arguments = jax.tree.map(lambda array: ocp.SaveArgs(chunk_byte_size=_piece(array)), tree)
     try:
         with _quiet(), _checkpointer() as checkpointer:
-            checkpointer.save(folder, tree, save_args=arguments)
+            checkpointer.save(folder.absolute(), tree, save_args=arguments)
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} could not be written: {error}") from error
 
@@ -42,8 +43,10 @@ def part_shapes(folder: Path) -> Tree:
         ValueError: this is no part, or a damaged one; the message names the folder.
     """
     with _reading(folder), _checkpointer() as checkpointer:
-        tree = checkpointer.metadata(folder).item_metadata.tree
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+        found = checkpointer.metadata(folder.absolute()).item_metadata
+        if found is None:  # orbax has only logged why
+            raise ValueError("what orbax wrote of its arrays is missing or damaged")
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), found.tree)
 
 
 def load_part(folder: Path, shardings: Tree) -> Tree:
@@ -54,7 +57,7 @@ def load_part(folder: Path, shardings: Tree) -> Tree:
     """
     arguments = jax.tree.map(lambda sharding: ocp.ArrayRestoreArgs(sharding=sharding), shardings)
     with _reading(folder), _checkpointer() as checkpointer:
-        return checkpointer.restore(folder, restore_args=arguments)
+        return checkpointer.restore(folder.absolute(), restore_args=arguments)
 
 
 def _piece(array: Array) -> int | None:
@@ -79,10 +82,20 @@ def _reading(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without orbax's lines in the log: they tell of its own steps, and what fails is raised."""
-    logger = logging.getLogger("absl")
-    was_disabled, logger.disabled = logger.disabled, True
+    """Without orbax's lines in the log: they tell of its own steps, and what fails is raised.
+
+    Each use has a filter of its own, as several threads may read at once.
+    """
+    logger, nothing = logging.getLogger("absl"), _Nothing()
+    logger.addFilter(nothing)
     try:
         yield
     finally:
-        logger.disabled = was_disabled
+        logger.removeFilter(nothing)
+
+
+class _Nothing(logging.Filter):
+    """Lets no line pass."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return False

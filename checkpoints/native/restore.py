@@ -15,16 +15,15 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jaxtyping import Array
 
-from checkpoints.native.checksum import checksum
-from checkpoints.native.manifest import MANIFEST, WEIGHTS, Manifest, StoredFile, part_of, parts_of
+from checkpoints.float_types import check_float_type
+from checkpoints.native.checksum import check_sum
+from checkpoints.native.manifest import WEIGHTS, Manifest, part_of, parts_of
 from checkpoints.native.manifest_reading import read_manifest
 from checkpoints.native.orbax_parts import load_part, part_shapes
 from checkpoints.native.part_trees import Tree, flat_shapes, part_tree, with_arrays
 from checkpoints.quantization import abstract_weights
 from jaxinfer.weights import Formats
 from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, Weight, dequantize
-
-_DTYPES = ("float32", "bfloat16")
 
 
 def restore(
@@ -69,8 +68,7 @@ def restored(
         ValueError: ``dtype`` is another one; a part has not the arrays of the model, which is found before the first is
             read; or it is damaged, which is found as it is read.
     """
-    if dtype.name not in _DTYPES:
-        raise ValueError(f"dtype is {dtype.name}; weights can be loaded as {' or '.join(_DTYPES)}")
+    check_float_type(dtype)
     expected = abstract_weights(manifest.description.config, np.dtype(jnp.dtype(manifest.dtype)), manifest.formats)
     parts = {part: {name: expected[name] for name in names} for part, names in parts_of(expected).items()}
     for part, weights in parts.items():
@@ -97,7 +95,7 @@ def _weights(
     """Holds what is left of one part, and nothing that was yielded."""
     for part, weights in parts.items():
         for file, stored in manifest.part_files(part).items():
-            _check_sum(folder / file, stored)
+            check_sum(folder / file, stored.crc32)
         shardings = {name: jax.tree.map(_constant(sharding(weight)), weight) for name, weight in weights.items()}
         arrays = load_part(folder / WEIGHTS / part, part_tree(shardings))
         for name, weight in weights.items():
@@ -130,8 +128,3 @@ def _check_shapes(folder: Path, expected: Tree) -> None:
             raise ValueError(
                 f"{folder}: {name} is {found.get(name, 'missing')}; the model has {wanted.get(name, 'none such')}"
             )
-
-
-def _check_sum(path: Path, stored: StoredFile) -> None:
-    if checksum(path) != stored.crc32:
-        raise ValueError(f"{path}: its bytes are not those that were written: the CRC-32 is not that of {MANIFEST}")

@@ -7,16 +7,14 @@ from checkpoints.checkpoint import detect_layout, weight_files
 from checkpoints.native.manifest import Source, SourceFile
 
 
-def describe_source(path: Path | None, name: str) -> Source:
-    """What the manifest says of the checkpoint at ``path``; None: of weights that were drawn at random.
+def describe_source(path: Path, name: str) -> Source:
+    """What the manifest says of the checkpoint at ``path``.
 
     Every byte of its weights is read for the sums, at about the speed of the disk.
 
     Raises:
         ValueError: no model lies there, or a file cannot be read.
     """
-    if path is None:
-        return Source(name, None, {})
     folder = path if path.is_dir() else path.parent
     files = {file.relative_to(folder).as_posix(): _describe(file) for file in weight_files(path)}
     return Source(name, detect_layout(path), files)

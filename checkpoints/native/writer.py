@@ -46,7 +46,7 @@ def write(
     weights: Iterable[tuple[str, Weight | Array]],
     *,
     description: Described,
-    source: Path | None,
+    source: Path,
     formats: Formats,
     dtype: np.dtype | type,
     method: str | None,
@@ -61,7 +61,7 @@ def write(
         weights: (name, weight) for each of ``weight_shapes(description.config)``, in that order, as the device holds
             it. The first is asked for only when the destination is known to be free.
         description: the model; the ``Checkpoint`` that is converted, for one.
-        source: what is converted, whose tokenizer is copied too; None: weights drawn at random.
+        source: what is converted, whose tokenizer is copied too.
         formats: of the weights that are quantized.
         dtype: of the others, float32 or bfloat16.
         method: how the quantized ones were made of floats; None: they were not.
@@ -76,8 +76,7 @@ def write(
     expected = abstract_weights(description.config, dtype, formats)
     with new_folder(destination, _unlisted if overwrite else lambda _: "exists already") as folder:
         origin = describe_source(source, str(source) if source_name is None else source_name)
-        if source is not None:
-            copy_tokenizer(source, folder)
+        copy_tokenizer(source, folder)
         files = _stored_files(folder, folder)
         files |= _write_parts(folder, weights, expected, progress or (lambda done, total: None))
         manifest = Manifest(

@@ -25,6 +25,9 @@ KV_CACHE_PARTS = tuple(f"{kind}_{what}" for kind in ("q", "k", "v", "output") fo
 """Of an attention, or, as the first versions have it, of what the products for k and v give."""
 
 _METHOD = "compressed-tensors"
+_NO_GROUP = -1
+"""What the library fills ``weight_g_idx`` with; it, too, takes inputs to be in order where one such number is left."""
+
 _SHAPE_DTYPES = ("I64", "I32")
 
 
@@ -48,7 +51,7 @@ def open_matrix(parts: Parts, packing: CompressedTensors) -> PackedMatrix:
         shape=shape,
         bits=scheme.bits,
         group_size=scheme.group_size,
-        group_of_input=read_group_of_input(parts, "weight_g_idx", shape[1], scheme.group_size),
+        group_of_input=read_group_of_input(parts, "weight_g_idx", shape[1], scheme.group_size, unset=_NO_GROUP),
         scale_dtype=parts.dtype("weight_scale"),
         read_numbers=lambda: _read_numbers(parts, scheme, shape, is_packed),
         read_zeros=lambda: _read_zeros(parts, scheme, (shape[0], num_groups), has_zeros),

@@ -6,7 +6,7 @@ bits is. Others round it, by 2^-11 of itself at most, which for zero points up t
 distance between two numbers of the matrix. Such a matrix is kept quantized nevertheless.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from jaxtyping import Float32, Int32, UInt8
 from checkpoints.packed.config import told_groups
 from checkpoints.packed.parts import Parts
 from checkpoints.stored_rows import Int4Rows, Int8Rows, StoredRows
-from checkpoints.tensor_source import TensorInfo
+from checkpoints.tensor_source import TensorInfo, row_blocks
 from jaxinfer.config import Quantization
 
 _MIDDLE = 128
@@ -24,8 +24,6 @@ _MIDDLE = 128
 
 _GROUP_SIZES = (128, 64, 32)
 """What the products read, the largest first: it has the fewest scales."""
-
-_VALUES_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +83,23 @@ class PackedMatrix:
         Raises:
             ValueError: the file cannot be read, or a scale is not finite.
         """
+        values = np.empty(self.shape, np.float32)
+        for rows, block in zip(row_blocks(self.shape[0]), self.blocks(), strict=True):
+            values[rows] = block
+        return values
+
+    def blocks(self) -> Iterator[Float32[np.ndarray, "rows K"]]:
+        """Some rows of ``floats`` after another, by ``row_blocks``: zeros and scales of each number are as large as it.
+
+        Raises:
+            ValueError: as ``floats``.
+        """
         numbers, zeros, scales = self.read_numbers(), self.read_zeros().astype(np.float32), self._scales()
         groups = self._groups()
-        values = np.empty(self.shape, np.float32)
-        step = max(1, _VALUES_AT_ONCE // max(1, self.shape[1]))
-        for start in range(0, len(values), step):  # in steps, since zeros and scales of each number are as large as it
-            rows = slice(start, start + step)
-            np.subtract(numbers[rows], zeros[rows].take(groups, axis=1), out=values[rows])
-            values[rows] *= scales[rows].take(groups, axis=1)
-        return values
+        for rows in row_blocks(self.shape[0]):
+            values = numbers[rows] - zeros[rows].take(groups, axis=1)
+            values *= scales[rows].take(groups, axis=1)
+            yield values
 
     def rows(self) -> StoredRows:
         """The matrix as the products read it, where ``quantization`` is not None.
@@ -155,9 +161,14 @@ def count_groups(num_inputs: int, group_size: int | None) -> int:
 
 
 def read_group_of_input(
-    parts: Parts, part: str, num_inputs: int, group_size: int | None
+    parts: Parts, part: str, num_inputs: int, group_size: int | None, unset: int | None = None
 ) -> Int32[np.ndarray, "K"] | None:
     """The group of each input from a part of the module; None: there is no such part, or it has them in order.
+
+    Args:
+        parts, part: the part.
+        num_inputs, group_size: of the matrix.
+        unset: a number with which the part says, wherever it has it, that inputs are in order.
 
     Raises:
         ValueError: the part has another shape or type, or names a group that is not there.
@@ -166,6 +177,8 @@ def read_group_of_input(
         return None
     parts.check(part, ("I32",), (num_inputs,), f"one for each of {num_inputs} inputs")
     groups, num_groups = parts.read(part), count_groups(num_inputs, group_size)
+    if unset is not None and unset in groups:
+        return None
     wrong = groups[(groups < 0) | (groups >= num_groups)]
     if wrong.size:
         raise parts.error(f"{part} has {wrong[0]}; groups are 0 to {num_groups - 1}")

@@ -12,7 +12,7 @@ from checkpoints.packed.config import AWQ, GPTQ, CompressedTensors, Packing
 from checkpoints.packed.matrix import PackedMatrix
 from checkpoints.packed.parts import FLOATS, Parts
 from checkpoints.stored_rows import StoredRows
-from checkpoints.tensor_source import ALL_ROWS, TensorInfo, TensorSource
+from checkpoints.tensor_source import TensorInfo, TensorSource
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +58,13 @@ class PackedSource:
         infos |= {name: matrix.info for name, matrix in self._matrices.items()}
         self.infos: Mapping[str, TensorInfo] = infos
 
-    def read(self, name: str, rows: slice = ALL_ROWS) -> np.ndarray:
+    def read(self, name: str) -> np.ndarray:
         """See ``TensorSource.read``; the values of a packed matrix are float32."""
-        if name in self._matrices:
-            return self._matrices[name].floats()[rows]
-        return self._source.read(name, rows)
+        return self._matrices[name].floats() if name in self._matrices else self._source.read(name)
+
+    def blocks(self, name: str) -> Iterator[np.ndarray]:
+        """See ``TensorSource.blocks``. Of a packed matrix the numbers are held, a byte each."""
+        return self._matrices[name].blocks() if name in self._matrices else self._source.blocks(name)
 
     def read_quantized(self, name: str) -> StoredRows:
         """See ``TensorSource.read_quantized``."""

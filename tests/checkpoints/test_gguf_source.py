@@ -14,13 +14,15 @@ def test_every_type_of_the_library_is_known_to_be_readable_or_not():
     assert not readable & {"I8", "I16", "I32", "I64", "F64"}
 
 
-def test_some_rows_can_be_read(tmp_path):
+def test_rows_can_be_read_some_after_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("checkpoints.tensor_source._BLOCK", 20)  # of 48
     weights = known_weights()
     path = writers.write_gguf(
         tmp_path / "m.gguf", writers.gguf_tensors(weights), matrices=gguf.GGMLQuantizationType.Q8_0
     )
-    rows = GGUFSource(path).read("token_embd.weight", slice(5, 9))
-    np.testing.assert_array_equal(rows, weights["embedding"][5:9])
+    blocks = list(GGUFSource(path).blocks("token_embd.weight"))
+    assert [len(block) for block in blocks] == [20, 20, 8]
+    np.testing.assert_array_equal(np.concatenate(blocks), weights["embedding"])
 
 
 def test_rows_that_are_dequantized_some_at_a_time_are_all_there(tmp_path, monkeypatch):

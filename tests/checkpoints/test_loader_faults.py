@@ -156,7 +156,7 @@ def test_but_one_that_differs_is_refused(tmp_path, hf, row):
 
 
 def test_a_repeated_embedding_is_compared_beyond_the_first_rows(tmp_path, hf, monkeypatch):
-    monkeypatch.setattr("checkpoints.loader._COMPARED_ROWS", 5)
+    monkeypatch.setattr("checkpoints.tensor_source._BLOCK", 5)
     hf["lm_head.weight"] = hf["model.embed_tokens.weight"].copy()
     dict(open_checkpoint(writers.write_hf(tmp_path / "equal", hf, TIED)).weights(np.float32))
     hf["lm_head.weight"][46, 0] += 0.5

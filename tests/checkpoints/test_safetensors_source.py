@@ -118,12 +118,37 @@ def test_a_tensor_in_two_shards_without_an_index_is_named(sharded):
         open_checkpoint(sharded)
 
 
-def test_some_rows_can_be_read(tmp_path):
-    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+def test_rows_can_be_read_some_after_another(tmp_path):
+    values = np.arange(1800, dtype=np.float32).reshape(600, 3)
     save_file({"a": values}, tmp_path / "model.safetensors")
     source = SafetensorsSource(tmp_path, find_files(tmp_path, "model"))
-    np.testing.assert_array_equal(source.read("a", slice(1, 3)), values[1:3])
+    blocks = list(source.blocks("a"))
+    assert len(blocks) > 2
+    np.testing.assert_array_equal(np.concatenate(blocks), values)
     np.testing.assert_array_equal(source.read("a"), values)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            np.ones((3, 2), np.float32),
+            r"a is F32 of shape \(3, 2\); when the file was opened it was F32 of shape \(2",
+        ),
+        (np.ones((2, 3), np.float16), "a is F16 of shape .* the file has been replaced"),
+        (None, "a cannot be read: .*does not contain tensor a"),
+    ],
+)
+def test_a_file_that_is_replaced_before_it_is_read(tmp_path, other, message):
+    """Shape and type were compared with the model's when it was opened."""
+    path = tmp_path / "model.safetensors"
+    save_file({"a": np.ones((2, 3), np.float32)}, path)
+    source = SafetensorsSource(tmp_path, find_files(tmp_path, "model"))
+    save_file({"b": np.ones(1)} if other is None else {"a": other}, tmp_path / "new")
+    (tmp_path / "new").rename(path)
+    for read in (source.read, lambda name: list(source.blocks(name))):
+        with pytest.raises(ValueError, match=rf"model\.safetensors: {message}"):
+            read("a")
 
 
 def test_a_folder_without_weights_names_what_was_looked_for(tmp_path):

@@ -33,6 +33,9 @@ EVERYTHING = replace(
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
+SOURCE = Path(__file__).parents[2] / "fixtures" / "tiny_llama2"
+"""What the manifest says was converted, as it needs a model that is there."""
+
 
 def drawn(quantization: Quantization | None, dtype: np.dtype = BFLOAT16) -> Iterator[tuple[str, Any]]:
     """The model's weights, embedding and head in the format too: any numbers, drawn without a compilation."""
@@ -55,7 +58,7 @@ def write_native(
     given = {
         "weights": drawn(quantization, dtype),
         "description": Description(EVERYTHING, (2, 7), ("<|end|>",)),
-        "source": None,
+        "source": SOURCE,
         "source_name": "drawn",
         "formats": formats_of(EVERYTHING, quantization, embeddings=True),
         "dtype": dtype,

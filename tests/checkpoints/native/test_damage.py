@@ -12,7 +12,7 @@ import pytest
 
 from checkpoints import open_checkpoint
 from checkpoints.native.orbax_parts import save_part
-from tests.checkpoints.native.models import BFLOAT16, INT4, INT8, write_native
+from tests.checkpoints.native.models import BFLOAT16, INT4, INT8, SOURCE, write_native
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,7 @@ CHANGES = {
     "other size": (put("config", "vocab_size", 49), r"embedding: embedding.offsets is float16\[48, 4\]; .*\[49, 4\]"),
     "method": (put("method", 1), "method is 1; it must be a string"),
     "source": (put("source", "name", None), "name is missing; it must be a string"),
+    "layout": (put("source", "layout", None), "layout is missing; it must be a string"),
     "sum": (put("source", "files", {"a": {"num_bytes": 1, "sha256": "x"}}), "sha256 is 'x'; it must be 64 hexa"),
     "versions": (put("versions", "jax", 1), "jax is 1; it must be a string"),
     "files": (put("files", []), "files is .*; it must be a mapping"),
@@ -204,6 +205,34 @@ def test_a_byte_that_is_flipped_in_any_file(folder):
         with pytest.raises(ValueError, match=r"weights/(embedding|layers|final_norm|lm_head)"):
             read_all(folder)
         path.write_bytes(content)
+
+
+def test_a_byte_that_is_flipped_in_a_file_of_the_tokenizer(tmp_path):
+    """It is found as the checkpoint is opened, before anybody reads a tokenizer from it."""
+    source = shutil.copytree(SOURCE, tmp_path / "source")
+    (source / "tokenizer.json").write_text("{}")
+    folder = write_native(tmp_path / "it", source=source)
+    assert open_checkpoint(folder)
+    (folder / "tokenizer.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"tokenizer\.json: its bytes are not those that were written"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_part_without_orbaxs_list_of_arrays(folder, is_there):
+    """Of which orbax says None, and why only in its log."""
+    values = manifest_of(folder)
+    path = folder / "weights" / "layers.1" / "_METADATA"
+    if is_there:
+        path.write_text("{}")
+        values["files"]["weights/layers.1/_METADATA"] = {"num_bytes": 2, "crc32": zlib.crc32(b"{}")}
+    else:
+        path.unlink()
+        del values["files"]["weights/layers.1/_METADATA"]
+    (folder / "jaxinfer.json").write_text(json.dumps(values))
+    message = "this part of the checkpoint cannot be read" + ("" if is_there else ": what orbax wrote of its arrays is")
+    with pytest.raises(ValueError, match=rf"weights/layers\.1: {message}"):
+        open_checkpoint(folder).weights(BFLOAT16)
 
 
 def test_what_orbax_makes_of_damage_is_one_error_that_names_the_part(folder):

@@ -110,6 +110,45 @@ def test_death_between_the_two_renames(tmp_path, refuse):
         assert tree(tmp_path) == {"it/file": "old"}
 
 
+def test_what_came_after_death_between_the_two_renames(tmp_path):
+    """The folder that was there lies in ``old`` alone: it comes back as soon as its place is free."""
+    work = work_of(tmp_path / "it")
+    for folder in (work / "old", work / "new", tmp_path / "it"):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(folder.name)
+    for refuse in (taken, free):
+        with pytest.raises(ValueError, match=r"what it was is in .*\.it\.partial/old: move either of them elsewhere"):
+            write(tmp_path / "it", refuse)
+        assert tree(tmp_path) == {".it.partial/old/file": "old", ".it.partial/new/file": "new", "it/file": "it"}
+    (tmp_path / "it").rename(tmp_path / "theirs")
+    with pytest.raises(ValueError, match="it exists already"):
+        write(tmp_path / "it")
+    assert tree(tmp_path) == {"it/file": "old", "theirs/file": "it"}
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_something_comes_between_the_two_renames(tmp_path, monkeypatch, error):
+    """Then the old folder cannot come back at once, and must not be lost later."""
+    write(tmp_path / "it", text="old")
+    rename = Path.rename
+
+    def be_late(path, target):
+        if path.name == "new":
+            (tmp_path / "it").mkdir()
+            (tmp_path / "it" / "file").write_text("theirs")
+            raise error
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", be_late)
+        with pytest.raises((ValueError, error)):
+            write(tmp_path / "it", free)
+    with pytest.raises(ValueError, match="what it was is in"):
+        write(tmp_path / "it", free)
+    assert tree(tmp_path)[".it.partial/old/deep/file"] == "old"
+    assert tree(tmp_path)["it/file"] == "theirs"
+
+
 def test_death_after_the_second_rename(tmp_path):
     write(tmp_path / "it", text="whole")
     (work_of(tmp_path / "it") / "old").mkdir(parents=True)
@@ -135,19 +174,21 @@ def test_a_lock_that_was_removed_as_it_was_waited_for_holds_nothing(tmp_path, mo
     assert tree(tmp_path) == {"it/deep/file": "new"}
 
 
-def test_a_rename_that_fails_brings_the_old_folder_back(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()])
+def test_a_rename_that_fails_brings_the_old_folder_back(tmp_path, monkeypatch, error):
     write(tmp_path / "it", text="old")
     rename = Path.rename
 
     def fail_for_new(path, target):
         if path.name == "new":
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise error
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", fail_for_new)
-    with pytest.raises(ValueError, match=r"it could not be written: .*Input/output error"):
+    with pytest.raises((ValueError, KeyboardInterrupt), match=r"^$|it could not be written: .*Input/output error"):
         write(tmp_path / "it", free)
     assert tree(tmp_path) == {"it/deep/file": "old"}
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
 @pytest.mark.parametrize("full", ["mkdir", "fsync"])

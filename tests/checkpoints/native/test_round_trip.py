@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from jax.sharding import Mesh
 
 import checkpoints.native.orbax_parts
 from checkpoints import open_checkpoint
 from checkpoints.description import Description
 from checkpoints.native.orbax_parts import save_part
+from checkpoints.native.restore import restore
 from jaxinfer.config import Quantization
 from jaxinfer.llm import LLM
 from jaxinfer.loading import open_model
@@ -157,6 +160,30 @@ def test_orbax_says_nothing(tmp_path, caplog, capfd, recwarn):
     assert [record for record in caplog.records if record.name.startswith(("absl", "orbax"))] == []
     assert [str(warning.message) for warning in recwarn if "harding" in str(warning.message)] == []
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["it", "./some where/it/", "../a%20#?~/it"])
+def test_a_relative_path(tmp_path, monkeypatch, name):
+    """As most paths are that somebody types; orbax sees no arrays at one."""
+    for folder in ("here", "here/some where", "a%20#?~"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    checkpoint = open_checkpoint(write_native(Path(name)))
+    assert_equal_weights(checkpoint.weights(BFLOAT16, checkpoint.stored), drawn(INT4))
+    mesh = Mesh(np.array(jax.devices()), ("model",))
+    assert_equal_weights(restore(Path(name), mesh=mesh), drawn(INT4))
+    write_native(Path(name), source=Path(name), overwrite=True)
+    assert open_checkpoint(Path(name)).stored == checkpoint.stored
+
+
+def test_the_log_of_orbax_is_as_before_when_several_threads_have_read(folders):
+    logger = logging.getLogger("absl")
+    before = logger.disabled, list(logger.filters)
+    checkpoint = open_checkpoint(folders[INT4])
+    with ThreadPoolExecutor(4) as threads:
+        for weights in threads.map(lambda _: list(checkpoint.weights(BFLOAT16, checkpoint.stored)), range(4)):
+            assert_equal_weights(iter(weights), drawn(INT4))
+    assert (logger.disabled, logger.filters) == before
 
 
 def test_a_checkpoint_is_opened_without_jax(folders):

@@ -38,6 +38,8 @@ try:
     restore(folder, mesh=mesh, axis="data")
 except ValueError as error:
     assert "axis is 'data'; the mesh has ('model',)" in str(error)
+else:
+    raise AssertionError("a mesh without that axis")
 from checkpoints import open_checkpoint
 with jax.default_device(devices[2]):
     for _, weight in open_checkpoint(folder).weights(np.float32):

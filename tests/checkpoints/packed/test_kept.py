@@ -46,7 +46,7 @@ def check(source, known, kept):
     assert source.infos[NAME].shape == known.numbers.shape
     floats = known.floats().astype(np.float32)
     np.testing.assert_allclose(source.read(NAME), floats, rtol=1e-6)
-    np.testing.assert_array_equal(source.read(NAME, slice(3, 5)), source.read(NAME)[3:5])
+    np.testing.assert_array_equal(np.concatenate(list(source.blocks(NAME))), source.read(NAME))
     if kept is not None:
         rows = source.read_quantized(NAME)
         assert rows.quantization == kept
@@ -99,12 +99,42 @@ def test_one_scale_for_a_whole_matrix_is_one_for_each_row(opened):
 def test_inputs_out_of_order_become_floats(opened):
     known = known_matrix((16, 128), 32)
     known = replace(known, group_of_input=np.random.default_rng(0).permutation(known.group_of_input))
-    for source in (
-        opened(writers.gptq(known), gptq(32)),
-        opened(writers.compressed(known, g_idx=True), compressed(32)),
+    for tensors, packing in (
+        (writers.gptq(known), gptq(32)),
+        (writers.compressed(known, g_idx=True), compressed(32)),
     ):
+        source = opened(tensors, packing)
         check(source, known, None)
         assert "out of order" in source.infos[NAME].dtype
+
+
+@pytest.mark.parametrize("places", [slice(None), 7])
+def test_a_group_index_that_compressed_tensors_left_unset_is_none(opened, places):
+    """The library fills the index with -1, and asks for one such number to take inputs in their order."""
+    known = known_matrix((16, 128), 32)
+    tensors = writers.compressed(known, g_idx=True)
+    tensors["weight_g_idx"] = np.random.default_rng(0).permutation(tensors["weight_g_idx"])
+    tensors["weight_g_idx"][places] = -1
+    check(opened(tensors, compressed(32)), known, Quantization(bits=4, group_size=32))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "packing"),
+    [
+        (writers.gptq(known_matrix((704, 64), 32)), gptq(32)),
+        (writers.awq(known_matrix((704, 64), 32)), AWQ(group_size=32)),
+        (writers.compressed(known_matrix((704, 64), 32)), compressed(32)),
+    ],
+)
+def test_a_matrix_by_its_rows_is_read_once(opened, monkeypatch, tensors, packing):
+    """Not once for each of its blocks: that would take a time that grows with the square of the rows."""
+    source, read = opened(tensors, packing), []
+    original = SafetensorsSource.read
+    monkeypatch.setattr(SafetensorsSource, "read", lambda source, name: read.append(name) or original(source, name))
+    blocks = list(source.blocks(NAME))
+    assert len(blocks) > 2
+    assert len(read) == len(set(read)) >= 3
+    np.testing.assert_array_equal(np.concatenate(blocks), source.read(NAME))
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
