@@ -84,7 +84,7 @@ def open_model(model: str | Path, *, load_format: LoadFormat = "auto", seed: int
         name = f"{model}, random weights of seed {seed}"
         return LoadedModel(name, config, lambda dtype, formats: random_weights(config, dtype, seed, formats), None, ())
     if load_format != "auto":
-        raise ValueError(f"load_format is {load_format!r}; it must be 'auto' or 'random'")
+        raise ValueError(f"load_format is {reprlib.repr(load_format)}; it must be 'auto' or 'random'")
     path = locate(str(model))
     checkpoint, tokenizer = open_checkpoint(path), load_tokenizer(path)
     return LoadedModel(
@@ -112,6 +112,39 @@ def _eos_token_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, .
     found = (*checkpoint.eos_token_ids, tokenizer.eos_token_id)
     control = [token for token in spelled if token is not None and not tokenizer.decode([token])]
     return tuple(dict.fromkeys(token for token in (*found, *control) if token is not None))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """In which numbers a model is held.
+
+    Attributes:
+        dtype: of activations, and of the weights that are floats.
+        kv_dtype: of the cache.
+        formats: of the weights that are quantized.
+        weight_bytes: what all weights take of the device.
+    """
+
+    dtype: np.dtype
+    kv_dtype: np.dtype
+    formats: Formats
+    weight_bytes: int
+
+    @classmethod
+    def choose(
+        cls,
+        loaded: LoadedModel,
+        dtype: str,
+        quantization: QuantizationChoice,
+        *,
+        quantize_embeddings: bool = False,
+        kv_dtype: str = "auto",
+    ) -> "Numbers":
+        """Those that ``build_engine`` takes, whose arguments these are."""
+        array_dtype = _resolve_dtype(dtype)
+        formats = choose_formats(loaded, array_dtype, quantization, quantize_embeddings=quantize_embeddings)
+        weight_bytes = num_bytes(abstract_weights(loaded.config, array_dtype, formats))
+        return cls(array_dtype, _resolve_kv_dtype(kv_dtype, array_dtype), formats, weight_bytes)
 
 
 def build_engine(
@@ -142,13 +175,11 @@ def build_engine(
         ValueError: a value is out of range, or the memory cannot hold what is asked for.
         KernelSelfTestError: a GPU kernel computes wrong values on this device.
     """
-    array_dtype = _resolve_dtype(dtype)
+    numbers = Numbers.choose(loaded, dtype, quantization, quantize_embeddings=quantize_embeddings, kv_dtype=kv_dtype)
+    array_dtype, cache_dtype, formats = numbers.dtype, numbers.kv_dtype, numbers.formats
     implementation = choose_kernels(kernels, loaded.config)
-    formats = choose_formats(loaded, array_dtype, quantization, quantize_embeddings=quantize_embeddings)
     _tell_what_is_kept(loaded, formats, quantization)
-    weight_bytes = num_bytes(abstract_weights(loaded.config, array_dtype, formats))
-    cache_dtype = _resolve_kv_dtype(kv_dtype, array_dtype)
-    config = resolve_limits(loaded.config, cache_dtype, weight_bytes=weight_bytes, **limits)
+    config = resolve_limits(loaded.config, cache_dtype, weight_bytes=numbers.weight_bytes, **limits)
     if current_device().is_gpu:
         _warn_of_other_gpus()
         if implementation != "xla":
@@ -186,7 +217,9 @@ def choose_formats(
     if isinstance(quantization, Quantization):
         return formats_of(loaded.config, quantization, embeddings=quantize_embeddings)
     if quantize_embeddings:
-        raise ValueError(f"quantize_embeddings goes with quantization 'int8' or 'int4', which is {quantization!r}")
+        raise ValueError(
+            f"quantize_embeddings goes with quantization 'int8' or 'int4', which is {reprlib.repr(quantization)}"
+        )
     if quantization is None or (quantization == "auto" and _suits_floats(loaded.config, dtype)):
         return {}
     return loaded.stored
@@ -199,12 +232,14 @@ def _suits_floats(config: ModelConfig, dtype: np.dtype) -> bool:
 def _tell_what_is_kept(loaded: LoadedModel, formats: Formats, quantization: QuantizationChoice) -> None:
     """Says what becomes of the matrices that a checkpoint holds quantized; nothing where there are none."""
     kept = {name: stored for name, stored in loaded.stored.items() if formats.get(name) == stored}
-    found = quantized_matrices(loaded.dtypes, kept)
-    if not found:
+    anew = {name: wanted for name, wanted in formats.items() if name not in kept}
+    found = quantized_matrices({name: types for name, types in loaded.dtypes.items() if name not in anew}, kept)
+    rounded = quantized_matrices({name: types for name, types in loaded.dtypes.items() if name in anew}, anew)
+    if not (found or rounded):
         return
     is_for_speed = quantization == "auto" and loaded.stored and not kept
     why = ": on a CPU floats are faster where memory has room; quantization 'stored' keeps what can stay"
-    logger.info("weights: %s%s", in_words(found), why if is_for_speed else "")
+    logger.info("weights: %s%s", in_words(found, rounded), why if is_for_speed else "")
 
 
 def _resolve_dtype(dtype: str) -> np.dtype:

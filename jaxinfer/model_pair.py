@@ -17,15 +17,17 @@ import numpy as np
 from jaxtyping import Array, Float, Float32, Int32
 
 from jaxinfer.batch import Batch
-from jaxinfer.config import ModelConfig, Quantization
+from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.divergence import Divergences, diverge
-from jaxinfer.loading import LoadedModel, build_engine
+from jaxinfer.engine import Engine
+from jaxinfer.loading import LoadedModel, Numbers, build_engine
+from jaxinfer.pair_limits import resolve_pair_pages, resolve_pair_window
 from jaxinfer.prompt_scores import TokensToScore
 from jaxinfer.request import Request
 from jaxinfer.runner import ModelRunner
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Scheduler
-from jaxinfer.scoring import resolve_windows, seqs_for_windows, windows
+from jaxinfer.scoring import seqs_for_windows, windows
 
 _PARAMS = SamplingParams(max_tokens=0, prompt_logprobs=0)
 
@@ -36,6 +38,21 @@ class Member:
 
     opened: LoadedModel
     runner: ModelRunner
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """A model of a pair before its weights are read: what was opened, and the arguments of ``Numbers.choose``."""
+
+    opened: LoadedModel
+    held: dict[str, Any]
+
+    @property
+    def numbers(self) -> Numbers:
+        return Numbers.choose(self.opened, **self.held)
+
+    def build(self, **settings: Any) -> tuple[Engine, ModelRunner]:
+        return build_engine(self.opened, **self.held, **settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,62 +78,76 @@ class ModelPair:
         *,
         window: int | None = None,
         dtype: str = "auto",
-        quantization: str | None = "auto",
+        quantization: str | None = "stored",
         group_size: int | None = None,
         quantize_embeddings: bool = False,
-        kernels: str = "auto",
         kv_dtype: str = "auto",
         against_dtype: str | None = None,
-        against_quantization: str | None = "auto",
-        max_model_len: int | None = None,
-        max_num_seqs: int | None = None,
-        **limits: Any,
+        against_quantization: str | None = None,
+        **settings: Any,
     ) -> "ModelPair":
         """Put the weights of both on the device, and compile what reads a text with them.
 
         Args:
             model: what is to be judged.
             against: the reference.
-            window: tokens of a window; None: ``max_model_len``.
-            dtype, quantization, group_size, quantize_embeddings, kernels, kv_dtype: of the model, as in ``LLM``. The
-                reference runs with the same kernels, and its cache has its own dtype.
-            against_dtype: of the reference; None: as the model's.
-            against_quantization: likewise, as ``quantization``.
-            max_model_len: None: the window, or the length of the model that takes fewer tokens.
-            max_num_seqs: windows that are read at the same time; None: what fills a step.
-            limits: of both, the others that ``LLM`` has.
+            window: tokens of a window; None: the least of 2048, ``max_model_len`` and what each model takes.
+            dtype, quantization, group_size, quantize_embeddings, kv_dtype: of the model, as in ``LLM``. By itself it is
+                held as it is stored, so that its bytes and products are those of its format on any device.
+            against_dtype: of the reference, whose cache has its own dtype; None: as the model's.
+            against_quantization: likewise, as ``quantization``. By itself the reference is held as floats, as which it
+                computes the same and faster on a CPU, in more memory.
+            settings: of both: ``kernels``; ``max_model_len``, which bounds the window; ``max_num_seqs``, windows that
+                are read at the same time (None: what fills a step); ``num_kv_pages``, of each cache;
+                ``memory_fraction``, for both together; and the other limits of ``LLM``.
 
         Raises:
-            ValueError: the models differ in the size of their vocabulary or in the windows of their layers, or a value
-                is out of range.
+            ValueError: the models differ in the size of their vocabulary or in the windows of their layers, a value
+                is out of range, or the memory does not hold both; no weights are read then.
             KernelSelfTestError: a GPU kernel computes wrong values on this device.
         """
         _check_alike(model.config, against.config)
-        lengths = (model.config.max_position_embeddings, against.config.max_position_embeddings)
-        length, _ = resolve_windows(window, None, min(lengths) if max_model_len is None else max_model_len)
-        formats = Quantization.named(quantization, group_size), Quantization.named(against_quantization, None)
-        limits["max_model_len"] = length if max_model_len is None else max_model_len
+        held = {
+            "dtype": dtype,
+            "quantization": Quantization.named(quantization, group_size),
+            "quantize_embeddings": quantize_embeddings,
+            "kv_dtype": kv_dtype,
+        }
+        reference_held = {
+            "dtype": dtype if against_dtype is None else against_dtype,
+            "quantization": Quantization.named(against_quantization, None),
+        }
+        return cls._build(_Side(model, held), _Side(against, reference_held), window, **settings)
+
+    @classmethod
+    def _build(
+        cls,
+        model: "_Side",
+        against: "_Side",
+        window: int | None,
+        *,
+        kernels: str = "auto",
+        max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
+        num_kv_pages: int | None = None,
+        memory_fraction: float | None = None,
+        **limits: Any,
+    ) -> "ModelPair":
+        """Settle the limits of both before the weights of either are read; the settings are those of ``load``."""
+        sides = (model, against)
+        length = resolve_pair_window(window, max_model_len, [side.opened.config for side in sides])
+        limits["max_model_len"] = length
         limits["max_num_seqs"] = seqs_for_windows(length) if max_num_seqs is None else max_num_seqs
-        engine, reference_runner = build_engine(
-            against,
-            dtype=dtype if against_dtype is None else against_dtype,
-            quantization=formats[1],
-            kernels=kernels,
-            **limits,
-        )
-        limits["num_kv_pages"] = engine.scheduler.num_free_pages[0]
-        _, runner = build_engine(
-            model,
-            dtype=dtype,
-            quantization=formats[0],
-            quantize_embeddings=quantize_embeddings,
-            kernels=kernels,
-            kv_dtype=kv_dtype,
-            **limits,
-        )
+        if num_kv_pages is None:
+            asked = EngineConfig(num_kv_pages=1, windows=model.opened.config.group_windows, **limits)
+            numbers = [(side.opened.config, side.numbers) for side in sides]
+            num_kv_pages = resolve_pair_pages(asked, numbers, memory_fraction)
+        engine, reference_runner = against.build(kernels=kernels, num_kv_pages=num_kv_pages, **limits)
+        _, runner = model.build(kernels=kernels, num_kv_pages=num_kv_pages, **limits)
         for each in (reference_runner, runner):
             each.programs.compile_reading()
-        return cls(Member(against, reference_runner), Member(model, runner), engine.scheduler, length)
+        members = Member(against.opened, reference_runner), Member(model.opened, runner)
+        return cls(*members, engine.scheduler, length)
 
     def read(
         self, token_ids: Sequence[int], on_window: Callable[[int, int], None] | None = None

@@ -43,17 +43,23 @@ def quantized_matrices(dtypes: Mapping[str, tuple[str, ...]], kept: Formats) -> 
     return tuple(QuantizedMatrices(types=types, kept=how, count=count) for (types, how), count in counts.items())
 
 
-def in_words(found: Iterable[QuantizedMatrices]) -> str:
-    """``120 matrices stay int4 in groups of 32 (Q4_1), 1 is dequantized (Q8_0)``; empty where there are none."""
-    types: dict[Quantization | None, dict[str, None]] = {}
-    counts: Counter[Quantization | None] = Counter()
-    for each in found:
-        types.setdefault(each.kept, {}).update(dict.fromkeys(each.types))
-        counts[each.kept] += each.count
+def in_words(found: Iterable[QuantizedMatrices], rounded: Iterable[QuantizedMatrices] = ()) -> str:
+    """``120 matrices stay int4 in groups of 32 (Q4_1), 1 is dequantized (Q8_0)``; empty where there are none.
+
+    Args:
+        found: matrices that stay as they are or are dequantized.
+        rounded: such as are dequantized and then rounded to another format, which ``kept`` names.
+    """
+    types: dict[tuple[Quantization | None, bool], dict[str, None]] = {}
+    counts: Counter[tuple[Quantization | None, bool]] = Counter()
+    for is_rounded, group in ((False, found), (True, rounded)):
+        for each in group:
+            types.setdefault((each.kept, is_rounded), {}).update(dict.fromkeys(each.types))
+            counts[each.kept, is_rounded] += each.count
     parts: list[str] = []
-    for kept in sorted(counts, key=lambda kept: kept is None):
-        noun = "" if parts else " matrix" if counts[kept] == 1 else " matrices"
-        parts.append(f"{counts[kept]}{noun} {_becomes(kept, counts[kept])} ({', '.join(types[kept])})")
+    for fate in sorted(counts, key=lambda fate: fate[0] is None):
+        noun = "" if parts else " matrix" if counts[fate] == 1 else " matrices"
+        parts.append(f"{counts[fate]}{noun} {_becomes(*fate, counts[fate])} ({', '.join(types[fate])})")
     return ", ".join(parts)
 
 
@@ -69,7 +75,10 @@ def num_bytes(shape: tuple[int, ...], bytes_per_float: int, quantization: Quanti
     return num_outputs * (padded // 2 + 4 * num_groups)  # scale and offset in float16
 
 
-def _becomes(kept: Quantization | None, count: int) -> str:
-    if kept is None:
-        return "is dequantized" if count == 1 else "are dequantized"
-    return f"{'stays' if count == 1 else 'stay'} {kept}"
+def _becomes(quantization: Quantization | None, is_rounded: bool, count: int) -> str:
+    be = "is" if count == 1 else "are"
+    if quantization is None:
+        return f"{be} dequantized"
+    if is_rounded:
+        return f"{be} rounded anew to {quantization}"
+    return f"{'stays' if count == 1 else 'stay'} {quantization}"

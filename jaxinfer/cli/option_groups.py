@@ -2,6 +2,7 @@
 
 typer reads a command's options from its parameters. ``with_option_groups`` gives it a signature in which each parameter
 whose type is such a dataclass is replaced by the dataclass's fields, and puts them together again when it is called.
+The defaults are the fields' own, or those of the parameter's default where it has one.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in signature(command).parameters.values():
         if is_dataclass(parameter.annotation):
             groups[parameter.name] = parameter.annotation
-            parameters += signature(groups[parameter.name]).parameters.values()
+            parameters += _options(parameter)
         else:
             parameters.append(parameter)
 
@@ -42,3 +43,10 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     by_name = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
     expanded.__signature__ = Signature(by_name)  # type: ignore[attr-defined]  # what `inspect` and typer look for
     return expanded
+
+
+def _options(group: Parameter) -> list[Parameter]:
+    options = [*signature(group.annotation).parameters.values()]
+    if group.default is Parameter.empty:
+        return options
+    return [option.replace(default=getattr(group.default, option.name)) for option in options]

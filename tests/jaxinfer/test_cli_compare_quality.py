@@ -3,16 +3,21 @@
 import json
 import re
 import shlex
+from inspect import signature
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from jaxinfer.config import Quantization
 from jaxinfer.kernel_self_test import KernelSelfTestError
+from jaxinfer.model_pair import ModelPair
 from jaxinfer.quality import Comparison, ModelQuality
 from tests.command_line import jaxinfer
 from tests.jaxinfer.test_cli_options import ENGINE, SETTINGS, options_of
 from tests.reference import load_reference
+
+LOAD = ModelPair.load
 
 
 def compare(*arguments, stdin=None):
@@ -114,10 +119,13 @@ def test_each_option_arrives_where_it_is_used(made, text):
     assert made.asked == [("the pair", [0, *map(ord, "héllo\r\nw")])]
 
 
-def test_without_options_the_reference_is_loaded_as_others_are(made, text):
+def test_without_options_a_model_is_held_as_it_is_stored_and_its_reference_as_floats(made, text):
     assert compare(*PAIR, "--text", text).exit_code == 0
-    of_reference = {"against_quantization": "auto", "against_dtype": None}
-    assert made.settings.items() >= (of_reference | {"window": None, "max_num_seqs": None}).items()
+    held = {"quantization": "stored", "against_quantization": "none", "against_dtype": None, "dtype": "auto"}
+    assert made.settings.items() >= (held | {"window": None, "max_num_seqs": None}).items()
+    defaults = {name: each.default for name, each in signature(LOAD).parameters.items()}
+    assert Quantization.named(held["against_quantization"], None) is defaults["against_quantization"] is None
+    assert defaults["quantization"] == held["quantization"], "as in Python"
 
 
 def test_stdout_has_the_table_alone(made, text):

@@ -192,5 +192,6 @@ def test_warnings_of_the_project_are_lines_on_stderr_and_no_handler_stays(capsys
     for _ in range(2):
         with shown_warnings():
             logging.getLogger("jaxinfer.loading").warning("the cache holds %d tokens", 7)
-            logging.getLogger("jaxinfer.loading").info("not shown")
-    assert capsys.readouterr().err == "warning: the cache holds 7 tokens\n" * 2
+            logging.getLogger("jaxinfer.loading").info("held as floats")
+            logging.getLogger("jaxinfer.engine").info("not shown")
+    assert capsys.readouterr().err == "warning: the cache holds 7 tokens\nheld as floats\n" * 2

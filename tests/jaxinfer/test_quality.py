@@ -239,16 +239,19 @@ def test_limits_are_of_both_and_formats_of_the_model(monkeypatch: pytest.MonkeyP
     given = {name: value for name, value in common.items() if name not in ("max_model_len", "max_num_seqs")}
     pair = ModelPair.load(MODEL, other, quantization="int4", against_dtype="float32", **of_model, **given)
     assert pair.window == 30
-    int4 = Quantization(bits=4, group_size=64)
+    int4, most = Quantization(bits=4, group_size=64), 8 * 10  # a window of 30 takes 8 pages of 4
     assert built == [
-        ("other", {"dtype": "float32", "quantization": "auto"} | common),
-        ("drawn", {"quantization": int4, "num_kv_pages": 7} | of_model | common),
+        ("other", {"dtype": "float32", "quantization": None, "num_kv_pages": most} | common),
+        ("drawn", {"quantization": int4, "num_kv_pages": most} | of_model | common),
     ]
     built.clear()
-    ModelPair.load(MODEL, MODEL, window=5, dtype="bfloat16", against_quantization="int8", max_model_len=20)
+    settings = {"max_model_len": 20, "num_kv_pages": 9}
+    ModelPair.load(MODEL, MODEL, window=5, dtype="bfloat16", against_quantization="int8", **settings)
     assert [settings["dtype"] for _, settings in built] == ["bfloat16"] * 2
-    assert [settings["quantization"] for _, settings in built] == [Quantization(bits=8), "auto"]
-    assert {(settings["max_model_len"], settings["max_num_seqs"]) for _, settings in built} == {(20, 32)}
+    assert [settings["quantization"] for _, settings in built] == [Quantization(bits=8), "stored"]
+    assert {tuple(map(settings.get, ("max_model_len", "max_num_seqs", "num_kv_pages"))) for _, settings in built} == {
+        (5, 32, 9)
+    }
 
 
 OTHER_WORDS, OTHER_WINDOWS = replace(CONFIG, vocab_size=127), replace(CONFIG, windows=(None, 13))
@@ -268,6 +271,9 @@ OTHER_WORDS, OTHER_WINDOWS = replace(CONFIG, vocab_size=127), replace(CONFIG, wi
         ({"token_ids": "12"}, "token_ids is '12'; it must be a list of token ids"),
         ({"window": 1}, r"window is 1; it must be a whole number in \[2, 256\]"),
         ({"window": 31, "max_model_len": 30}, "window is 31"),
+        ({"max_model_len": 257}, r"max_model_len is 257; it must be a whole number in \[2, 256\]"),
+        ({"memory_fraction": 1e-9}, r"the weights take 0.00 GiB .* for a window of 256 tokens; .* \(--window\)"),
+        ({"page_size": 0}, "page_size is 0"),
         ({"quantization": "int3"}, "quantization is 'int3'"),
         ({"against_quantization": "int3"}, "quantization is 'int3'"),
         ({"against": "no/such"}, "no/such"),

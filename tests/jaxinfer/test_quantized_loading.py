@@ -21,6 +21,7 @@ from pallas_kernels.device import Device
 from pallas_kernels.quantized_matmul import Int4Weight, dequantize
 from tests.checkpoints import writers
 from tests.checkpoints.writers import CONFIG
+from tests.command_line import jaxinfer
 from tests.numpy_decoder import decoder_logits
 from tests.scoring import prefill_logits
 
@@ -119,7 +120,7 @@ def drawn(config: ModelConfig) -> dict[str, np.ndarray]:
         ("auto", 0, "weights: 9 matrices stay int4 in groups of 32 (Q4_1), 1 is dequantized (Q8_0)"),
         ("stored", 10**12, "weights: 9 matrices stay int4 in groups of 32 (Q4_1), 1 is dequantized (Q8_0)"),
         (None, 10**12, "weights: 10 matrices are dequantized (Q8_0, Q4_1)"),
-        (INT8, 10**12, "weights: 10 matrices are dequantized (Q8_0, Q4_1)"),
+        (INT8, 0, "weights: 8 matrices are rounded anew to int8 (Q4_1), 2 are dequantized (Q8_0, Q4_1)"),
         (INT4_32, 0, "weights: 8 matrices stay int4 in groups of 32 (Q4_1), 2 are dequantized (Q8_0, Q4_1)"),
     ],
     ids=["auto", "auto, little memory", "stored", "none", "int8", "int4"],
@@ -129,6 +130,15 @@ def test_what_becomes_of_quantized_matrices_is_one_line(tmp_path, monkeypatch, c
     caplog.set_level(logging.INFO, "jaxinfer.loading")
     build_engine(open_model(write(tmp_path / "m.gguf")), quantization=quantization, **LIMITS)
     assert [r.getMessage() for r in caplog.records if r.name == "jaxinfer.loading"] == [line]
+
+
+def test_a_command_tells_it_on_stderr(tmp_path):
+    """Before the limits are settled, so one that cannot be ends the program before anything is compiled."""
+    path = write(tmp_path / "m.gguf")
+    result = jaxinfer("generate", "--model", path, "--token-ids", "--prompt", "1 2", "--max-model-len", 10**6)
+    told, error = result.stderr.splitlines()
+    assert told == "weights: 10 matrices are dequantized (Q8_0, Q4_1)" + ON_A_CPU
+    assert (result.exit_code, result.stdout, error.split(";")[0]) == (2, "", "error: max_model_len is 1000000")
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])

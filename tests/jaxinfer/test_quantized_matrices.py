@@ -41,6 +41,17 @@ def test_bytes_of_a_row(num_inputs, quantization, expected):
     assert num_bytes((3, num_inputs), 2, None) == math.prod((3, num_inputs, 2))
 
 
+def test_what_is_rounded_anew_is_told_with_its_new_format():
+    found = quantized_matrices({"a": ("Q8_0",), "b": ("I8",)}, {"b": INT8})
+    rounded = quantized_matrices({"c": ("Q4_1",), "d": ("Q4_1", "Q6_K")}, {"c": INT8, "d": INT8})
+    assert in_words(found, rounded) == (
+        "1 matrix stays int8 (I8), 2 are rounded anew to int8 (Q4_1, Q6_K), 1 is dequantized (Q8_0)"
+    )
+    assert in_words((), quantized_matrices({"a": ("Q8_0",)}, {"a": ROWS})) == (
+        "1 matrix is rounded anew to int4 by rows (Q8_0)"
+    )
+
+
 def test_matrices_that_are_alike_are_counted_together():
     dtypes = {
         "embedding": ("Q6_K",),
