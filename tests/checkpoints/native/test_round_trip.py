@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 import checkpoints.native.orbax_parts
 from checkpoints import open_checkpoint
 from checkpoints.description import Description
-from checkpoints.native.orbax_parts import save_part
+from checkpoints.native.orbax_parts import _quiet, load_part, part_shapes, save_part
 from checkpoints.native.restore import restore
 from jaxinfer.config import Quantization
 from jaxinfer.llm import LLM
@@ -176,14 +176,33 @@ def test_a_relative_path(tmp_path, monkeypatch, name):
     assert open_checkpoint(Path(name)).stored == checkpoint.stored
 
 
-def test_the_log_of_orbax_is_as_before_when_several_threads_have_read(folders):
-    logger = logging.getLogger("absl")
-    before = logger.disabled, list(logger.filters)
+def test_parts_at_relative_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tree = {"a": jnp.arange(8)}
+    save_part(Path("deep/part"), tree)
+    assert part_shapes(Path("deep/part")) == {"a": jax.ShapeDtypeStruct((8,), jnp.int32)}
+    found = load_part(Path("deep/part"), {"a": tree["a"].sharding})
+    np.testing.assert_array_equal(found["a"], tree["a"])
+
+
+def test_several_threads_read_at_once(folders):
     checkpoint = open_checkpoint(folders[INT4])
     with ThreadPoolExecutor(4) as threads:
         for weights in threads.map(lambda _: list(checkpoint.weights(BFLOAT16, checkpoint.stored)), range(4)):
             assert_equal_weights(iter(weights), drawn(INT4))
-    assert (logger.disabled, logger.filters) == before
+
+
+def test_the_log_is_on_again_after_the_last_of_several_that_overlap(caplog):
+    logger = logging.getLogger("absl")
+    with caplog.at_level(logging.INFO, "absl"):
+        first, second = _quiet(), _quiet()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        logger.info("while one reads")
+        second.__exit__(None, None, None)
+        logger.info("after the last")
+    assert caplog.messages == ["after the last"]
 
 
 def test_a_checkpoint_is_opened_without_jax(folders):
