@@ -175,11 +175,11 @@ class Quantization:
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or self.bits not in (4, 8):
-            raise ValueError(f"bits is {self.bits!r}; it must be 4 or 8")
+            raise ValueError(f"bits is {reprlib.repr(self.bits)}; it must be 4 or 8")
         is_group = self.bits == 4 and type(self.group_size) is int and self.group_size in (32, 64, 128)
         if self.group_size is not None and not is_group:
             allowed = "None with 8 bits" if self.bits == 8 else "32, 64, 128, or None for the whole row"
-            raise ValueError(f"group_size is {self.group_size!r}; it must be {allowed}")
+            raise ValueError(f"group_size is {reprlib.repr(self.group_size)}; it must be {allowed}")
 
     def __str__(self) -> str:
         """In words, such as ``int4 in groups of 32``."""
@@ -196,15 +196,19 @@ class Quantization:
             ValueError: there is no such quantization, or a group size without INT4.
         """
         if name not in (None, "none", "auto", "stored", "int8", "int4"):
-            raise ValueError(f"quantization is {name!r}; it must be 'auto', 'stored', 'none', 'int8' or 'int4'")
+            raise ValueError(
+                f"quantization is {reprlib.repr(name)}; it must be 'auto', 'stored', 'none', 'int8' or 'int4'"
+            )
         if name == "int4":
             if group_size is not None and not (type(group_size) is int and group_size in (0, 32, 64, 128)):
-                raise ValueError(f"group_size is {group_size!r}; it must be 32, 64, 128, or 0 for the whole row")
+                raise ValueError(
+                    f"group_size is {reprlib.repr(group_size)}; it must be 32, 64, 128, or 0 for the whole row"
+                )
             return cls(
                 bits=4, group_size=_GROUP_SIZE if group_size is None else None if group_size == 0 else group_size
             )
         if group_size is not None:
-            raise ValueError(f"group_size is {group_size!r}, and only quantization 'int4' has groups")
+            raise ValueError(f"group_size is {reprlib.repr(group_size)}, and only quantization 'int4' has groups")
         if name in ("auto", "stored"):
             return cast(Literal["auto", "stored"], name)
         return cls(bits=8) if name == "int8" else None

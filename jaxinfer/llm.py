@@ -31,9 +31,10 @@ class LLM:
             model that is open already was given its own.
         dtype: ``float32``, ``bfloat16``, or ``auto``: float32 on a CPU and bfloat16 elsewhere.
         quantization: ``int8`` (one scale for each output channel) or ``int4`` (a scale and an offset for each group of
-            inputs): of the layers' matrices, rounded to nearest as they are loaded. ``stored``: what is quantized in
-            the checkpoint stays so where a product reads it as it is. None: all are floats. ``auto``: as ``stored``,
-            but floats on a CPU where they take at most half of the memory, for there they are faster.
+            inputs): of the layers' matrices, rounded to nearest as they are loaded, but for those that the checkpoint
+            has in this very format. ``stored``: what is quantized in the checkpoint stays so where a product reads it
+            as it is. None, or ``none``: all are floats. ``auto``: as ``stored``, but floats on a CPU where they take at
+            most half of the memory, for there they are faster.
         group_size: inputs of an ``int4`` group: 32, 64, 128, or 0 for the whole row; None: 64.
         quantize_embeddings: whether ``int8`` and ``int4`` are for the embedding and the output head too.
         kernels: ``xla``, ``pallas``, or ``auto``: the GPU kernels (``pallas``) on a GPU that they support, and ``xla``

@@ -206,9 +206,10 @@ def choose_formats(
     Args:
         loaded: the model.
         dtype: of what is held as floats.
-        quantization: of the layers' matrices, to which floats are rounded; ``stored``: as the checkpoint has them;
-            None: all are floats; ``auto``: as ``stored``, but floats on a CPU where they take at most half of the
-            memory, since products of quantized matrices are slower there.
+        quantization: of the layers' matrices, to which all are rounded but those that the checkpoint has in this very
+            format; ``stored``: what is quantized in the checkpoint stays so where a product reads it as it is; None:
+            all are floats; ``auto``: as ``stored``, but floats on a CPU where they take at most half of the memory,
+            since products of quantized matrices are slower there.
         quantize_embeddings: whether embedding and output head are rounded too, with a ``Quantization``.
 
     Raises:

@@ -87,14 +87,15 @@ def compare_quality(
 
     Args:
         model: as in ``LLM``.
-        against: the reference, likewise.
+        against: the reference, likewise. By itself the model is held as it is stored, and the reference as floats.
         token_ids: the text.
         on_window: called with (windows that are read, windows in all) after each.
         settings: of both models, as in ``ModelPair.load``.
 
     Raises:
         ValueError: there is no such model; the two differ in the size of their vocabulary or in the windows of their
-            layers; an id is outside the vocabulary, or there are fewer than two; a setting is out of range.
+            layers; an id is outside the vocabulary, or there are fewer than two; a setting is out of range, or the
+            memory does not hold both.
         KernelSelfTestError: a GPU kernel computes wrong values on this device.
     """
     opened, reference = (each if isinstance(each, LoadedModel) else open_model(each) for each in (model, against))

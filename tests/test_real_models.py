@@ -86,6 +86,7 @@ def test_smollm2_has_the_logits_of_transformers() -> None:
 
 
 @needs_smollm2
+@pytest.mark.slow  # every matrix, twice; the quick tests of loading have a small file
 def test_smollm2_stays_in_four_bits_number_for_number() -> None:
     loaded, dtype = open_model("smollm2-135m"), np.dtype(np.float32)
     assert loaded.stored == formats_of(loaded.config, Quantization(bits=4, group_size=32))

@@ -54,10 +54,11 @@ def compare_quality(
     """Compare a model with a reference on a text: perplexity, divergence, agreement, and bytes of the weights.
 
     Both are on the device at once, and the options of the engine are for both but for --dtype, --quantization,
-    --quantize-embeddings and --kv-dtype, which are of --model. The text is read in windows, each a text of its own
-    whose first token does not count. KL is the divergence KL(reference || model) of the distributions of the next
-    token, in nats. Exit code 2: the options or the text are wrong, or the models do not go together; 3: stdout cannot
-    be written; 4: a GPU kernel fails its test.
+    --quantize-embeddings and --kv-dtype, which are of --model. By itself the model is held as it is stored, so that its
+    bytes are those of its formats, and the reference as floats; the memory must hold both. The text is read in windows,
+    each a text of its own whose first token does not count. KL is the divergence KL(reference || model) of the
+    distributions of the next token, in nats. Exit code 2: the options or the text are wrong, or the models do not go
+    together; 3: stdout cannot be written; 4: a GPU kernel fails its test.
     """
     with shown_warnings():
         with usage_errors():

@@ -29,7 +29,8 @@ class EngineOptions:
         str,
         _option(
             "int8 or int4: the layers' matrices, rounded to nearest as they are loaded; stored: as the checkpoint has "
-            "them; none: all as --dtype says; auto: stored, but none on a CPU where that takes half of the memory."
+            "them; none: all as --dtype says; auto: stored, but none on a CPU where that takes at most half of the "
+            "memory."
         ),
     ] = "auto"
     group_size: Annotated[

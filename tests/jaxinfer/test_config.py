@@ -1,11 +1,11 @@
 """What is no config is refused when it is made, and what is one has a hash."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from checkpoints import PRESETS
-from jaxinfer.config import EngineConfig, RopeScaling
+from jaxinfer.config import EngineConfig, Quantization, RopeScaling
 
 MODEL = PRESETS["llama-3.2-1b"]
 ENGINE = EngineConfig(max_model_len=64, max_num_seqs=1, max_chunk_tokens=16, page_size=16, num_kv_pages=8)
@@ -29,6 +29,31 @@ def test_what_is_wrong_is_named_with_its_place(make, words):
     with pytest.raises(ValueError) as caught:
         make()
     assert str(caught.value) == words
+
+
+LONG = "x" * 5000
+CHECKED = [
+    *((ENGINE, field.name) for field in fields(ENGINE)),
+    *((MODEL, name) for name in ("vocab_size", "num_heads", "rope_theta", "norm_eps", "windows")),
+    *((Quantization(bits=4), name) for name in ("bits", "group_size")),
+]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda made=made, name=name: replace(made, **{name: LONG}) for made, name in CHECKED),
+        lambda: RopeScaling(LONG),
+        lambda: RopeScaling((1.0,), LONG),
+        lambda: Quantization.named(LONG, None),
+        lambda: Quantization.named("int4", LONG),
+        lambda: Quantization.named("int8", LONG),
+    ],
+)
+def test_a_long_value_is_cut_short(make):
+    with pytest.raises(ValueError, match=r"is 'x+\.\.\.x+'") as caught:
+        make()
+    assert len(str(caught.value)) < 200
 
 
 def test_configs_have_hashes():

@@ -121,10 +121,11 @@ INT8, INT4 = Quantization(bits=8), Quantization(bits=4, group_size=32)
 @pytest.mark.parametrize(
     ("quantization", "embeddings", "kernels"),
     [
-        (INT8, False, "xla"),
         (INT8, True, "xla"),
-        (INT4, False, "xla"),
-        (INT4, True, "xla"),
+        # A head of floats is that of the tests above, and the quick tests of loading have a whole model in INT4.
+        pytest.param(INT8, False, "xla", marks=pytest.mark.slow),
+        pytest.param(INT4, False, "xla", marks=pytest.mark.slow),
+        pytest.param(INT4, True, "xla", marks=pytest.mark.slow),
         # Interpreted, which takes its time.
         pytest.param(INT8, True, "pallas", marks=pytest.mark.slow),
         pytest.param(INT4, True, "pallas", marks=pytest.mark.slow),
