@@ -15,13 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from jax.sharding import Mesh
 
 import checkpoints.native.orbax_parts
 from checkpoints import open_checkpoint
 from checkpoints.description import Description
 from checkpoints.native.orbax_parts import _quiet, load_part, part_shapes, save_part
-from checkpoints.native.restore import restore
 from jaxinfer.config import Quantization
 from jaxinfer.llm import LLM
 from jaxinfer.loading import open_model
@@ -60,35 +58,37 @@ def test_every_weight_comes_back_to_the_bit(folders, quantization):
     assert_equal_weights(checkpoint.weights(BFLOAT16, checkpoint.stored), drawn(quantization))
 
 
-def test_a_group_of_a_whole_row_and_float32(tmp_path):
+def test_a_group_of_a_whole_row_and_float32_also_rounded(tmp_path):
     checkpoint = open_checkpoint(write_native(tmp_path / "it", ROWS, FLOAT32))
     assert set(checkpoint.stored.values()) == {ROWS}
     assert checkpoint.dtypes["layers.1.qkv"] == ("INT4",)
     assert checkpoint.dtypes["final_norm"] == ("float32",)
     assert_equal_weights(checkpoint.weights(np.float32, checkpoint.stored), drawn(ROWS, FLOAT32))
-
-
-@pytest.mark.parametrize("quantization", [INT8, INT4])
-@pytest.mark.parametrize("wanted", [None, INT8, INT4])
-def test_what_is_wanted_otherwise_comes_as_floats(folders, quantization, wanted):
-    """In float32 from the numbers that are stored; of one weight alone, if that is all that is wanted otherwise."""
-    checkpoint = open_checkpoint(folders[quantization])
-    formats = {"layers.0.qkv": wanted} if wanted else {}
-    for (name, weight), (_, original) in zip(checkpoint.weights(np.float32, formats), drawn(quantization), strict=True):
-        if wanted == quantization and name == "layers.0.qkv":
-            assert type(weight) is type(original)
-        else:
-            assert weight.dtype == np.float32
-            floats = original if isinstance(original, jax.Array) else dequantize(original, jnp.dtype(np.float32))
-            np.testing.assert_array_equal(weight, floats)
-
-
-def test_floats_are_rounded_to_the_dtype_that_is_asked_for(tmp_path):
-    checkpoint = open_checkpoint(write_native(tmp_path / "it", None, FLOAT32))
-    expected = ((name, jnp.asarray(np.asarray(weight).astype(BFLOAT16))) for name, weight in drawn(None, FLOAT32))
-    assert_equal_weights(checkpoint.weights(BFLOAT16), expected)
+    rounded = (
+        (name, jnp.asarray(np.asarray(weight).astype(BFLOAT16)) if isinstance(weight, jax.Array) else weight)
+        for name, weight in drawn(ROWS, FLOAT32)
+    )
+    assert_equal_weights(checkpoint.weights(BFLOAT16, checkpoint.stored), rounded)
     with pytest.raises(ValueError, match="dtype is float16; weights can be loaded as float32 or bfloat16"):
         checkpoint.weights(np.float16)
+
+
+@pytest.mark.parametrize("quantization", [INT4, pytest.param(INT8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("which", ["one", pytest.param("all", marks=pytest.mark.slow)])
+def test_what_is_wanted_otherwise_comes_as_floats(folders, quantization, which):
+    """In float32 from the numbers that are stored, whether floats are wanted or another format."""
+    checkpoint = open_checkpoint(folders[quantization])
+    others = ["layers.0.qkv"] if which == "one" else list(checkpoint.stored)
+    as_stored = {name: stored for name, stored in checkpoint.stored.items() if name not in others}
+    for formats in (as_stored, as_stored | dict.fromkeys(others, ROWS)):
+        found = checkpoint.weights(np.float32, formats)
+        for (name, weight), (_, original) in zip(found, drawn(quantization), strict=True):
+            if name in as_stored:
+                assert type(weight) is type(original)
+            else:
+                assert weight.dtype == np.float32
+                floats = original if isinstance(original, jax.Array) else dequantize(original, jnp.dtype(np.float32))
+                np.testing.assert_array_equal(weight, floats)
 
 
 def test_the_manifest_tells_what_was_converted_and_lists_every_file(tmp_path):
@@ -122,10 +122,16 @@ def test_the_manifest_tells_what_was_converted_and_lists_every_file(tmp_path):
     assert {path.name for path in (folder / "weights").iterdir()} == parts
 
 
-def test_a_native_checkpoint_can_be_converted_again(tmp_path):
-    first = open_checkpoint(write_native(tmp_path / "first", method="gptq"))
+@pytest.mark.parametrize(
+    "name", ["./some where/it/", *(pytest.param(n, marks=pytest.mark.slow) for n in ("it", "../it"))]
+)
+def test_a_native_checkpoint_at_a_relative_path_can_be_converted_again(tmp_path, monkeypatch, name):
+    """Most paths that somebody types are relative."""
+    (tmp_path / "here" / "some where").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    first = open_checkpoint(write_native(Path(name), method="gptq"))
     again = write_native(
-        tmp_path / "again",
+        Path("again"),
         weights=first.weights(BFLOAT16, first.stored),
         description=first,
         source=first.path,
@@ -162,26 +168,15 @@ def test_orbax_says_nothing(tmp_path, caplog, capfd, recwarn):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["it", "./some where/it/", "../a%20#?~/it"])
-def test_a_relative_path(tmp_path, monkeypatch, name):
-    """As most paths are that somebody types; orbax sees no arrays at one."""
-    for folder in ("here", "here/some where", "a%20#?~"):
-        (tmp_path / folder).mkdir()
+@pytest.mark.parametrize("name", ["it", "./it/", "some where/it", "../a%20#?~|/it"])
+def test_a_part_at_a_relative_path(tmp_path, monkeypatch, name):
+    """Orbax by itself finds no arrays there."""
+    (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    checkpoint = open_checkpoint(write_native(Path(name)))
-    assert_equal_weights(checkpoint.weights(BFLOAT16, checkpoint.stored), drawn(INT4))
-    mesh = Mesh(np.array(jax.devices()), ("model",))
-    assert_equal_weights(restore(Path(name), mesh=mesh), drawn(INT4))
-    write_native(Path(name), source=Path(name), overwrite=True)
-    assert open_checkpoint(Path(name)).stored == checkpoint.stored
-
-
-def test_parts_at_relative_paths(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     tree = {"a": jnp.arange(8)}
-    save_part(Path("deep/part"), tree)
-    assert part_shapes(Path("deep/part")) == {"a": jax.ShapeDtypeStruct((8,), jnp.int32)}
-    found = load_part(Path("deep/part"), {"a": tree["a"].sharding})
+    save_part(Path(name), tree)
+    assert part_shapes(Path(name)) == {"a": jax.ShapeDtypeStruct((8,), jnp.int32)}
+    found = load_part(Path(name), {"a": tree["a"].sharding})
     np.testing.assert_array_equal(found["a"], tree["a"])
 
 
@@ -220,7 +215,11 @@ def test_a_checkpoint_is_opened_without_jax(folders):
     [
         (lambda weights: weights[1:], "a weight is 'layers.0.attention_norm'; the model has embedding there"),
         (lambda weights: weights[:-1], "the weights end before lm_head"),
-        (lambda weights: [*weights, ("more", weights[0][1])], "a weight is 'more'; the model has no more there"),
+        pytest.param(
+            lambda weights: [*weights, ("more", weights[0][1])],
+            "a weight is 'more'; the model has no more there",
+            marks=pytest.mark.slow,
+        ),
         (
             lambda weights: [("embedding", jnp.ones((48, 32), BFLOAT16)), *weights[1:]],
             r"embedding has .* in its format",
@@ -238,8 +237,12 @@ def test_weights_that_are_not_the_models_leave_nothing(tmp_path, change, message
     ("options", "message"),
     [
         ({"dtype": np.dtype(np.float16), "weights": drawn(INT4, np.dtype(np.float16))}, "dtype is 'float16'"),
-        ({"description": Description(EVERYTHING, (48,))}, "eos_token_ids is .48."),
-        ({"formats": formats_of(EVERYTHING, INT4, embeddings=True) | {"other": INT4}}, "formats has 'other'"),
+        pytest.param({"description": Description(EVERYTHING, (48,))}, "eos_token_ids is .48.", marks=pytest.mark.slow),
+        pytest.param(
+            {"formats": formats_of(EVERYTHING, INT4, embeddings=True) | {"other": INT4}},
+            "formats has 'other'",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_could_not_be_read_is_not_written(tmp_path, options, message):
