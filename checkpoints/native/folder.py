@@ -126,7 +126,7 @@ def _replace(work: Path, destination: Path) -> None:
     try:
         (work / "new").rename(destination)
     except BaseException:
-        if is_there:
+        if is_there and not os.path.lexists(destination):
             old.rename(destination)
         raise
     _sync_one(destination.parent)
