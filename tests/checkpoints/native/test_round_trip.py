@@ -182,8 +182,8 @@ def test_a_part_at_a_relative_path(tmp_path, monkeypatch, name):
 
 def test_several_threads_read_at_once(folders):
     checkpoint = open_checkpoint(folders[INT4])
-    with ThreadPoolExecutor(4) as threads:
-        for weights in threads.map(lambda _: list(checkpoint.weights(BFLOAT16, checkpoint.stored)), range(4)):
+    with ThreadPoolExecutor(3) as threads:
+        for weights in threads.map(lambda _: list(checkpoint.weights(BFLOAT16, checkpoint.stored)), range(3)):
             assert_equal_weights(iter(weights), drawn(INT4))
 
 

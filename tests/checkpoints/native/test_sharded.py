@@ -13,7 +13,7 @@ from pathlib import Path
 import jax, numpy as np
 from jax.sharding import Mesh
 from checkpoints.native.restore import restore
-from tests.checkpoints.native.models import INT4, INT8, assert_equal_weights, drawn
+from tests.checkpoints.native.models import BFLOAT16, INT4, INT8, assert_equal_weights, drawn
 
 devices = jax.devices()
 assert len(devices) == 4
@@ -42,7 +42,7 @@ else:
     raise AssertionError("a mesh without that axis")
 from checkpoints import open_checkpoint
 with jax.default_device(devices[2]):
-    for _, weight in open_checkpoint(folder).weights(np.float32):
+    for _, weight in open_checkpoint(folder).weights(BFLOAT16):
         assert weight.devices() == {devices[2]}
 print("checked")
 """
