@@ -93,7 +93,7 @@ class SafetensorsSource:
                 if name in infos:
                     raise ValueError(f"{file}: {name} is also in {self._files[name]}; which one counts is unknown")
                 infos[name] = _info(handle, name)
-                self._files[name] = file
+                self._files[name] = file.absolute()  # to be found again, wherever the process goes meanwhile
         self.infos: Mapping[str, TensorInfo] = infos
 
     def read(self, name: str) -> np.ndarray:

@@ -14,7 +14,7 @@ class NativeReader:
     """One native checkpoint; see ``checkpoints.checkpoint.WeightReader``."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()  # to be found again, wherever the process goes meanwhile
         self._manifest = manifest
         self.stored: Formats = manifest.formats
         self.dtypes: Mapping[str, tuple[str, ...]] = {

@@ -1,6 +1,7 @@
 """Conversions: what a native checkpoint says is what the source says, in the format that was asked for."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -80,6 +81,18 @@ def test_what_is_quantized_already_is_neither_dequantized_nor_rounded_again(tmp_
 def _untouched(weight, quantization):
     assert isinstance(weight, Int4Weight | Int8Weight) == (quantization is not None)
     return weight
+
+
+def test_a_model_that_was_opened_by_a_relative_path_is_read_from_elsewhere_too(tmp_path, source, monkeypatch):
+    convert(source, tmp_path / "made", quantize="int8")
+    expected = {folder: weights_of(tmp_path / folder) for folder in ("source", "made")}
+    monkeypatch.chdir(tmp_path)
+    opened = {folder: open_checkpoint(Path(folder)) for folder in expected}
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for folder, checkpoint in opened.items():
+        for name, weight in checkpoint.weights(np.float32, checkpoint.stored):
+            assert_equal(weight, expected[folder][name])
 
 
 def test_a_checkpoint_says_how_its_numbers_were_made(tmp_path, source):
