@@ -18,7 +18,7 @@ class NativeReader:
         self._manifest = manifest
         self.stored: Formats = manifest.formats
         self.dtypes: Mapping[str, tuple[str, ...]] = {
-            name: (f"INT{self.stored[name].bits}" if name in self.stored else manifest.dtype,)
+            name: ("native" if name in self.stored else manifest.dtype,)
             for name in weight_shapes(manifest.description.config)
         }
 

@@ -61,7 +61,7 @@ def test_every_weight_comes_back_to_the_bit(folders, quantization):
 def test_a_group_of_a_whole_row_and_float32_also_rounded(tmp_path):
     checkpoint = open_checkpoint(write_native(tmp_path / "it", ROWS, FLOAT32))
     assert set(checkpoint.stored.values()) == {ROWS}
-    assert checkpoint.dtypes["layers.1.qkv"] == ("INT4",)
+    assert checkpoint.dtypes["layers.1.qkv"] == ("native",)
     assert checkpoint.dtypes["final_norm"] == ("float32",)
     assert_equal_weights(checkpoint.weights(np.float32, checkpoint.stored), drawn(ROWS, FLOAT32))
     rounded = (
