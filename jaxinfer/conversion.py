@@ -3,6 +3,7 @@
 A model needs no more memory than a few of its matrices on the way, or a layer of them where they are calibrated.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,12 @@ from checkpoints.native.writer import write
 from checkpoints.quantization import on_device
 from jaxinfer.calibration import calibrated
 from jaxinfer.config import Quantization
+from jaxinfer.quantized_matrices import fates_in_words
 from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.value_checks import check_int, shown
 from jaxinfer.weights import Formats, formats_of
+
+logger = logging.getLogger(__name__)
 
 Method = Literal["rtn", "gptq"]
 
@@ -47,10 +51,16 @@ class Calibration:
             ValueError: the text has fewer than two tokens, or the number of tokens is out of range.
         """
         check_int("calibration tokens", self.num_tokens, "a whole number >= 2", 2)
-        token_ids = load_tokenizer(path).encode(self.text)[: self.num_tokens]
+        token_ids = load_tokenizer(path).encode(self.text)[: self.num_tokens] if self.text else []
         length = min(len(token_ids), longest, _MOST_TOKENS_OF_A_WINDOW)
         if length < 2:
-            raise ValueError(f"the calibration text has {len(token_ids)} tokens; at least 2 are needed")
+            raise ValueError(f"the calibration text is too short: it has {len(token_ids)} tokens, and 2 are needed")
+        if len(token_ids) < self.num_tokens:
+            logger.warning(
+                "the calibration text has %d tokens and not %d: matrices that are fitted to few inputs fit no others",
+                len(token_ids),
+                self.num_tokens,
+            )
         return np.array(token_ids[: len(token_ids) // length * length], np.int32).reshape(-1, length)
 
 
@@ -94,8 +104,10 @@ def convert(
     checkpoint = open_checkpoint(locate(source))
     config = checkpoint.config
     formats = checkpoint.stored if wanted is None else formats_of(config, wanted, embeddings=quantize_embeddings)
-    is_kept = all(checkpoint.stored.get(name) == format for name, format in formats.items())
     windows = None if calibration is None else calibration.windows(checkpoint.path, config.max_position_embeddings)
+    fates = fates_in_words(checkpoint.dtypes, checkpoint.stored, formats)
+    if fates:
+        logger.info("weights: %s", fates)
     write(
         Path(destination),
         _floats_cast(_weights(checkpoint, formats, windows), jnp.dtype(dtype)),
@@ -104,10 +116,17 @@ def convert(
         source_name=str(source),
         formats=formats,
         dtype=jnp.dtype(dtype),
-        method=checkpoint.method if is_kept else method or "rtn",
+        method=_methods(checkpoint, formats, method),
         overwrite=overwrite,
         progress=progress,
     )
+
+
+def _methods(checkpoint: Checkpoint, formats: Formats, method: Method | None) -> str | None:
+    """How the quantized weights were made of floats: those that are kept, and those that are made now."""
+    is_kept = {checkpoint.stored.get(name) == format for name, format in formats.items()}
+    methods = [checkpoint.method] * (True in is_kept) + [method or "rtn"] * (False in is_kept)
+    return " and ".join(dict.fromkeys(each for each in methods if each is not None)) or None
 
 
 def _wanted(quantize: str | None, group_size: int | None, quantize_embeddings: bool) -> Quantization | None:

@@ -26,7 +26,7 @@ from jaxinfer.kernel_self_test import check_kernels
 from jaxinfer.limits import resolve_limits
 from jaxinfer.model import Decoder
 from jaxinfer.output_filter import OutputFilterFactory
-from jaxinfer.quantized_matrices import in_words, quantized_matrices
+from jaxinfer.quantized_matrices import fates_in_words
 from jaxinfer.runner import ModelRunner
 from jaxinfer.tokenizers import load_tokenizer
 from jaxinfer.tokenizers.protocol import Tokenizer
@@ -232,15 +232,11 @@ def _suits_floats(config: ModelConfig, dtype: np.dtype) -> bool:
 
 def _tell_what_is_kept(loaded: LoadedModel, formats: Formats, quantization: QuantizationChoice) -> None:
     """Says what becomes of the matrices that a checkpoint holds quantized; nothing where there are none."""
-    kept = {name: stored for name, stored in loaded.stored.items() if formats.get(name) == stored}
-    anew = {name: wanted for name, wanted in formats.items() if name not in kept}
-    found = quantized_matrices({name: types for name, types in loaded.dtypes.items() if name not in anew}, kept)
-    rounded = quantized_matrices({name: types for name, types in loaded.dtypes.items() if name in anew}, anew)
-    if not (found or rounded):
-        return
-    is_for_speed = quantization == "auto" and loaded.stored and not kept
-    why = ": on a CPU floats are faster where memory has room; quantization 'stored' keeps what can stay"
-    logger.info("weights: %s%s", in_words(found, rounded), why if is_for_speed else "")
+    fates = fates_in_words(loaded.dtypes, loaded.stored, formats)
+    if fates:
+        is_for_speed = quantization == "auto" and loaded.stored and not formats
+        why = ": on a CPU floats are faster where memory has room; quantization 'stored' keeps what can stay"
+        logger.info("weights: %s%s", fates, why if is_for_speed else "")
 
 
 def _resolve_dtype(dtype: str) -> np.dtype:

@@ -43,6 +43,21 @@ def quantized_matrices(dtypes: Mapping[str, tuple[str, ...]], kept: Formats) -> 
     return tuple(QuantizedMatrices(types=types, kept=how, count=count) for (types, how), count in counts.items())
 
 
+def fates_in_words(dtypes: Mapping[str, tuple[str, ...]], stored: Formats, formats: Formats) -> str:
+    """What becomes of the matrices that a checkpoint holds quantized; empty where there are none.
+
+    Args:
+        dtypes: for each weight the files' own names of the types of its parts.
+        stored: those that can stay quantized as they are.
+        formats: how each weight will be held.
+    """
+    kept = {name: how for name, how in stored.items() if formats.get(name) == how}
+    anew = {name: wanted for name, wanted in formats.items() if name not in kept}
+    found = quantized_matrices({name: types for name, types in dtypes.items() if name not in anew}, kept)
+    rounded = quantized_matrices({name: types for name, types in dtypes.items() if name in anew}, anew)
+    return in_words(found, rounded)
+
+
 def in_words(found: Iterable[QuantizedMatrices], rounded: Iterable[QuantizedMatrices] = ()) -> str:
     """``120 matrices stay int4 in groups of 32 (Q4_1), 1 is dequantized (Q8_0)``; empty where there are none.
 

@@ -222,6 +222,7 @@ ALLOWED = {
         "checkpoints.*",
         "jaxinfer.calibration",
         "jaxinfer.config",
+        "jaxinfer.quantized_matrices",
         "jaxinfer.tokenizers.*",
         "jaxinfer.value_checks",
         "jaxinfer.weights",

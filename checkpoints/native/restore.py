@@ -27,7 +27,7 @@ from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight, Weight, dequ
 
 
 def restore(
-    folder: Path, *, mesh: Mesh, axis: str | None = None, dtype: np.dtype | type | None = None
+    folder: str | Path, *, mesh: Mesh, axis: str | None = None, dtype: np.dtype | type | None = None
 ) -> Iterator[tuple[str, Weight | Array]]:
     """Yields (name, weight) for each weight of the checkpoint ``folder`` as it is stored, over the devices of a mesh.
 
@@ -44,8 +44,8 @@ def restore(
     axis = mesh.axis_names[-1] if axis is None else axis
     if axis not in mesh.axis_names:
         raise ValueError(f"axis is {axis!r}; the mesh has {mesh.axis_names}")
-    manifest = read_manifest(folder)
-    return restored(folder, manifest, np.dtype(dtype or manifest.dtype), manifest.formats, mesh, axis)
+    manifest = read_manifest(Path(folder))
+    return restored(Path(folder), manifest, np.dtype(dtype or manifest.dtype), manifest.formats, mesh, axis)
 
 
 def restored(

@@ -132,7 +132,9 @@ def _stored_files(root: Path, folder: Path) -> dict[str, StoredFile]:
 
 def _unlisted(folder: Path) -> str | None:
     """Why a folder may not be replaced: it is no native checkpoint, or has files of somebody else."""
-    if folder.is_symlink() or not folder.is_dir() or not is_native(folder):
+    if folder.is_symlink():
+        return "is a link; give the folder that it names"
+    if not folder.is_dir() or not is_native(folder):
         return "is no native checkpoint; nothing else is overwritten"
     try:
         listed = {*read_manifest(folder).files, MANIFEST}

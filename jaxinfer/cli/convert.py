@@ -1,12 +1,17 @@
 """``jaxinfer convert``: a model as a native checkpoint, quantized or as it is."""
 
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from jaxinfer.cli.exits import shown_warnings, usage_errors
+from jaxinfer.cli.ctrl_c import CtrlC
+from jaxinfer.cli.exits import INTERRUPTED, shown_warnings, usage_errors
 from jaxinfer.cli.option_groups import option_of
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.text_files import read_file_or_stdin
@@ -57,20 +62,35 @@ def convert(
 
         text = _calibration(calibration, calibration_tokens)
         start = time.perf_counter()
-        with ProgressBar("Converting") as bar:
-            conversion.convert(
-                source,
-                destination,
-                quantize=quantize,
-                group_size=group_size,
-                quantize_embeddings=quantize_embeddings,
-                method=cast("conversion.Method | None", method),
-                calibration=text,
-                dtype=dtype,
-                overwrite=overwrite,
-                progress=bar.update,
+        with ProgressBar("Converting") as bar, _ended_by_ctrl_c() as run:
+            run(
+                partial(
+                    conversion.convert,
+                    source,
+                    destination,
+                    quantize=quantize,
+                    group_size=group_size,
+                    quantize_embeddings=quantize_embeddings,
+                    method=cast("conversion.Method | None", method),
+                    calibration=text,
+                    dtype=dtype,
+                    overwrite=overwrite,
+                    progress=bar.update,
+                )
             )
         print(f"{destination}: {_bytes_of(Path(destination)) / 2**30:.2f} GiB in {time.perf_counter() - start:.0f} s")
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """What runs a conversion, so that Ctrl-C ends it and nothing of it stays. Elsewhere it ends the program at once."""
+    ctrl_c = CtrlC()
+    try:
+        with ctrl_c.installed():
+            yield ctrl_c.interruptible
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _calibration(file: str | None, num_tokens: int | None) -> "Calibration | None":

@@ -16,6 +16,8 @@ PROMPT_FAILED = 1
 USAGE = 2
 OUTPUT_FAILED = 3
 DEVICE_FAILED = 4
+INTERRUPTED = 128 + 2
+"""What a shell reports of a program that SIGINT ended."""
 CLOSED_PIPE = 128 + 13
 """What a shell reports of a program that SIGPIPE ended, as other programs in front of ``| head`` are."""
 
@@ -23,7 +25,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All that Unicode calls so, but the end of a line and the tabulator."""
 
 _PACKAGES = ("jaxinfer", "checkpoints", "pallas_kernels")
-_TELL_WHAT_IS_HELD = ("jaxinfer.limits", "jaxinfer.loading")
+_TELL_WHAT_IS_HELD = ("jaxinfer.conversion", "jaxinfer.limits", "jaxinfer.loading")
 
 
 def print_error(message: str) -> None:
@@ -75,11 +77,13 @@ def shown_warnings() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _PACKAGES]
     for logger in loggers:
         logger.addHandler(handler)
+        logger.propagate = False  # a library that is imported on the way may make root print what it is given
     try:
         yield
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
+            logger.propagate = True
         for logger, level in levels.items():
             logger.setLevel(level)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxinfer.config import EngineConfig, ModelConfig, Quantization
 from jaxinfer.kernel_self_test import KernelSelfTestError, check_kernels
+from jaxinfer.weights import formats_of
 from pallas_kernels.quantized_matmul import Implementation
 from scripts.on_gpu.part import Row
 from scripts.on_gpu.peaks import peaks_of_this_device
@@ -18,7 +19,7 @@ from scripts.on_gpu.settings import Settings
 _TABLE = "Self-test of an engine (it should take about a second)"
 _DTYPE = np.dtype(jnp.bfloat16)
 _INT8 = np.dtype(jnp.int8)
-_QUANTIZATIONS = {"bfloat16": None, "int4": Quantization.named("int4", None)}
+_QUANTIZATIONS = {"bfloat16": None, "int4": Quantization(bits=4, group_size=64)}
 _FORMATS = (("bfloat16", _DTYPE), ("int4", _DTYPE), ("int4", _INT8))
 """Of the weights, and of the cache."""
 
@@ -37,7 +38,8 @@ def rows(settings: Settings) -> Iterator[Row]:
         try:
             # On a CPU None would be no kernel at all.
             kernels: Implementation | None = "pallas" if settings.tiny else None
-            check_kernels(model, _limits(model, settings), _DTYPE, _QUANTIZATIONS[name], kernels, kv_dtype)
+            weights = formats_of(model, _QUANTIZATIONS[name])
+            check_kernels(model, _limits(model, settings), _DTYPE, weights, kernels, kv_dtype)
         except KernelSelfTestError as error:
             fault = str(error)
         values = {"weights": name, "cache": kv_dtype.name, "s": time.perf_counter() - begin}

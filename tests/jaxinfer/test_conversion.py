@@ -1,7 +1,11 @@
 """Conversions: what a native checkpoint says is what the source says, in the format that was asked for."""
 
+import signal
+import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -17,7 +21,7 @@ from jaxinfer.conversion import Calibration, convert
 from jaxinfer.weights import formats_of
 from pallas_kernels.quantized_matmul import Int4Weight, Int8Weight
 from tests.checkpoints.writers import CONFIG
-from tests.command_line import jaxinfer
+from tests.command_line import installed_command, jaxinfer, process
 from tests.vocabularies import write_byte_level_json
 
 TEXT = "It was a dark and stormy night; the rain fell in torrents. " * 4
@@ -105,6 +109,17 @@ def test_a_checkpoint_says_how_its_numbers_were_made(tmp_path, source):
     assert methods == [None, "rtn", "rtn", "rtn", "rtn"]
 
 
+def test_numbers_that_were_made_in_two_ways_are_said_to_be(tmp_path, source):
+    checkpoint = SimpleNamespace(method="gptq", stored={"layers.0.qkv": INT4})
+    both = {"layers.0.qkv": INT4, "embedding": INT4}
+    assert conversion._methods(checkpoint, both, None) == "gptq and rtn"
+    assert conversion._methods(checkpoint, checkpoint.stored, None) == "gptq"
+    assert conversion._methods(checkpoint, {"embedding": INT4}, "rtn") == "rtn"
+    assert conversion._methods(checkpoint, {}, None) is None
+    checkpoint.method = None
+    assert conversion._methods(checkpoint, checkpoint.stored, None) is None
+
+
 def test_another_format_is_rounded_from_what_the_source_means(tmp_path, source):
     convert(source, tmp_path / "int4", quantize="int4", group_size=32)
     convert(tmp_path / "int4", tmp_path / "int8", quantize="int8")
@@ -146,7 +161,7 @@ def test_the_calibration_is_that_of_the_text(tmp_path, source, monkeypatch):
         ({"dtype": "float16"}, "dtype is 'float16'; it must be 'bfloat16' or 'float32'"),
         (
             {"quantize": "int4", "method": "gptq", "calibration": Calibration(text="a")},
-            "the calibration text has 1 tokens; at least 2 are needed",
+            "the calibration text is too short: it has 1 tokens, and 2 are needed",
         ),
         (
             {"quantize": "int4", "method": "gptq", "calibration": Calibration(text=TEXT, num_tokens=1)},
@@ -198,6 +213,39 @@ def test_a_destination_that_is_there_is_refused_and_replaced_only_when_asked(tmp
     assert open_checkpoint(made).stored != {}
     assert jaxinfer("convert", source, source, "--overwrite").exit_code == 2
     assert open_checkpoint(source).layout == "huggingface"
+
+
+def test_what_becomes_of_matrices_is_told_once_and_a_short_text_is_warned_of(tmp_path, source):
+    """Once: a library that a conversion imports makes the root logger print."""
+    jaxinfer("convert", source, tmp_path / "int8", "--quantize", "int8")
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    rounding = ["--quantize", "int4", "--group-size", "32", "--method", "gptq", "--calibration"]
+    done = jaxinfer("convert", tmp_path / "int8", tmp_path / "int4", *rounding, text)
+    assert done.exit_code == 0
+    warning, fates = done.stderr.splitlines()
+    assert warning.startswith("warning: the calibration text has ") and " tokens and not 16384: " in warning
+    assert fates == "weights: 8 matrices are rounded anew to int4 in groups of 32 (native)"
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_conversion_and_leaves_nothing(tmp_path, source):
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    options = ["--quantize", "int4", "--group-size", "32", "--method", "gptq", "--calibration"]
+    arguments = ["jaxinfer", "convert", str(source), str(tmp_path / "made"), *options, str(text)]
+    code = f"import sys; sys.argv = {arguments}; {installed_command()}"
+    with process(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        while not (tmp_path / ".made.partial" / "new").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        time.sleep(1)  # into the calibration
+        running.send_signal(signal.SIGINT)
+        output, told = running.communicate(timeout=60)
+    assert output == ""
+    assert told.startswith("warning: the calibration text has") and told.endswith("\n\ninterrupted\n")
+    assert running.returncode == 130
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["source", "text.txt"]
 
 
 @pytest.mark.parametrize(

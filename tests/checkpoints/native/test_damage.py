@@ -287,7 +287,7 @@ def test_only_a_native_checkpoint_is_overwritten(folder, tmp_path):
         with pytest.raises(ValueError, match=f"{name} is no native checkpoint; nothing else is overwritten"):
             write_native(tmp_path / name, overwrite=True)
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(ValueError, match="link is no native checkpoint"):
+    with pytest.raises(ValueError, match="link is a link; give the folder that it names"):
         write_native(tmp_path / "link", overwrite=True)
     (folder / "notes.txt").touch()
     with pytest.raises(ValueError, match=r"is not overwritten: it holds .*notes\.txt, which is not the checkpoint's"):
