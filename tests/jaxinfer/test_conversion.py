@@ -216,16 +216,16 @@ def test_a_destination_that_is_there_is_refused_and_replaced_only_when_asked(tmp
 
 
 def test_what_becomes_of_matrices_is_told_once_and_a_short_text_is_warned_of(tmp_path, source):
-    """Once: a library that a conversion imports makes the root logger print."""
-    jaxinfer("convert", source, tmp_path / "int8", "--quantize", "int8")
+    """Once: a library that a conversion imports makes the root logger print. What is kept is not calibrated."""
+    jaxinfer("convert", source, tmp_path / "first", "--quantize", "int4", "--group-size", 32)
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
     rounding = ["--quantize", "int4", "--group-size", "32", "--method", "gptq", "--calibration"]
-    done = jaxinfer("convert", tmp_path / "int8", tmp_path / "int4", *rounding, text)
+    done = jaxinfer("convert", tmp_path / "first", tmp_path / "second", *rounding, text)
     assert done.exit_code == 0
     warning, fates = done.stderr.splitlines()
     assert warning.startswith("warning: the calibration text has ") and " tokens and not 16384: " in warning
-    assert fates == "weights: 8 matrices are rounded anew to int4 in groups of 32 (native)"
+    assert fates == "weights: 8 matrices stay int4 in groups of 32 (native)"
 
 
 @pytest.mark.slow
