@@ -1,4 +1,4 @@
-"""Tools as callers give them; tests/jaxinfer/test_llm.py has what is wrong about their shape."""
+"""Tools as callers give them; tests/jaxinfer/test_llm_chat.py has what is wrong about their shape."""
 
 from types import MappingProxyType
 
