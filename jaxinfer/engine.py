@@ -80,6 +80,11 @@ class Engine:
         return self._config.max_model_len
 
     @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at the same time."""
+        return self._config.max_num_seqs
+
+    @property
     def has_unfinished(self) -> bool:
         """Whether any request is waiting or running, or has ended without its output having been returned."""
         return self.scheduler.has_unfinished or bool(self._changed or self._outputs)
@@ -113,9 +118,40 @@ class Engine:
                 cannot be held; the id is in use; a text without a tokenizer; no output filter can be made. Nothing was
                 queued then, and nothing else of the engine has changed.
         """
-        if request_id in self._tracked:
-            raise ValueError(f"request id {shown(request_id)} is in use by an unfinished request")
-        tracked = self._intake.take(
+        self._check_unused(request_id)  # first: a refused request changes no other's seed
+        self.add(
+            self.prepare(
+                request_id,
+                prompt,
+                params,
+                prompt_text=prompt_text,
+                cache_salt=cache_salt,
+                tool_format=tool_format,
+                stream=stream,
+            )
+        )
+
+    def prepare(
+        self,
+        request_id: str,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        prompt_text: str | None = None,
+        cache_salt: str | None = None,
+        tool_format: ToolCallFormat | None = None,
+        stream: bool = False,
+    ) -> TrackedRequest:
+        """All of ``add_request`` but its last moment: the request is checked and made, and not queued.
+
+        For who steps the engine in a thread of its own: to tokenize a prompt and to read a form takes time, and this
+        may run beside the steps, in several threads at once. Requests with a form (``structured_outputs``) it makes
+        one at a time only.
+
+        Raises:
+            ValueError: as ``add_request``, but for an id in use.
+        """
+        return self._intake.take(
             request_id,
             prompt,
             params,
@@ -124,12 +160,20 @@ class Engine:
             tool_format=tool_format,
             stream=stream,
         )
+
+    def add(self, tracked: TrackedRequest) -> None:
+        """Queue what ``prepare`` made. Raises ValueError where its id is in use by an unfinished request."""
+        self._check_unused(tracked.request_id)
         with interrupts_held():
             for answer in tracked.answers:
                 self.scheduler.add(answer.request)
-            self._tracked[request_id] = tracked
+            self._tracked[tracked.request_id] = tracked
             self._owners |= {answer.request: (tracked, answer) for answer in tracked.answers}
             self._attended |= {answer.request: answer for answer in tracked.answers if answer.is_attended}
+
+    def _check_unused(self, request_id: str) -> None:
+        if request_id in self._tracked:
+            raise ValueError(f"request id {shown(request_id)} is in use by an unfinished request")
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request now and return what it has; its pages are free at once. None if it is not unfinished."""

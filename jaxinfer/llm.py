@@ -1,6 +1,5 @@
 """The Python API, in the shape that users of vLLM know: ``LLM(model).generate(prompts, params)``."""
 
-import functools
 import itertools
 import reprlib
 from collections import deque
@@ -13,12 +12,11 @@ from jaxinfer.config import CacheMode, Quantization
 from jaxinfer.loading import LoadedModel, LoadFormat, build_engine, open_model
 from jaxinfer.output_filter import OutputFilterFactory
 from jaxinfer.outputs import CompletionOutput, RequestOutput
-from jaxinfer.prompts import Message, Prompt, Tools, as_mapping
-from jaxinfer.safe_prompt import encode_conversation
+from jaxinfer.prompt_rendering import PromptRenderer
+from jaxinfer.prompts import Message, Prompt, Tools
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.scheduler import Counters
 from jaxinfer.scoring import TextScore, resolve_windows, score_texts
-from jaxinfer.tool_calls import ToolCallFormat, check_tools, find_format
 
 
 class LLM:
@@ -93,6 +91,7 @@ class LLM:
             given = reprlib.repr(output_filter)
             raise ValueError(f"output_filter is {given}; it must be a function, or a class, that makes an OutputFilter")
         self.model_config, self.tokenizer = model.config, model.tokenizer
+        self.renderer = PromptRenderer(model.tokenizer)
         self.engine, runner = build_engine(
             model,
             dtype=dtype,
@@ -119,11 +118,6 @@ class LLM:
     def max_model_len(self) -> int:
         """The longest prompt and output together, in tokens: as was asked for, or what model and memory allow."""
         return self.engine.max_model_len
-
-    @functools.cached_property
-    def _tool_format(self) -> ToolCallFormat | None:
-        """How the model writes its calls; looked for when tools are given for the first time."""
-        return None if self.tokenizer is None else find_format(self.tokenizer)
 
     @property
     def counters(self) -> Counters:
@@ -287,43 +281,18 @@ class LLM:
             yield inbox.popleft()
 
     def _add(self, request_id: str, prompt: Prompt, params: SamplingParams, stream: bool) -> None:
-        given = as_mapping(prompt)
-        more: dict[str, Any] = {"cache_salt": given.get("cache_salt"), "stream": stream}
-        tools = given.get("tools")
-        if "messages" in given:
-            given = self._render(given)
-        # A form goes before tools: JSON that was asked for may look like a call. Other types the engine refuses.
+        # Parameters of another type the engine refuses.
         is_held = isinstance(params, SamplingParams) and params.structured_outputs is not None
-        if tools and not is_held:
-            more["tool_format"] = self._tool_format
-        text, token_ids = given.get("prompt"), given.get("prompt_token_ids")
-        if not isinstance(text, str | None):
-            raise ValueError(f"prompt is {reprlib.repr(text)}; it must be text")
-        if "prompt_token_ids" not in given:
-            self.engine.add_request(request_id, cast(str, text), params, **more)
-        elif isinstance(token_ids, str):
-            raise ValueError(f"prompt_token_ids is {reprlib.repr(token_ids)}; it must be a list of token ids")
-        else:
-            self.engine.add_request(request_id, cast(Sequence[int], token_ids), params, prompt_text=text, **more)
-
-    def _render(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A conversation as ids."""
-        tools, template_kwargs = given.get("tools"), given.get("chat_template_kwargs")
-        if self.tokenizer is None:
-            raise ValueError("the model has no tokenizer, so it cannot chat; give token ids")
-        if tools is not None:
-            check_tools(tools)
-        if not isinstance(template_kwargs, Mapping | None):
-            raise ValueError(f"chat_template_kwargs is {reprlib.repr(template_kwargs)}; it must be a dict")
-        # Templates ask whether there are tools, not how many: without any, the model is to hear nothing of them.
-        chat = encode_conversation(
-            self.tokenizer,
-            given["messages"],
-            tools=tools or None,
-            options=template_kwargs,
-            safe_prompt=given.get("safe_prompt", False),
+        rendered = self.renderer.render(prompt, is_held=is_held)
+        self.engine.add_request(
+            request_id,
+            rendered.prompt,
+            params,
+            prompt_text=rendered.prompt_text,
+            cache_salt=rendered.cache_salt,
+            tool_format=rendered.tool_format,
+            stream=stream,
         )
-        return {"prompt_token_ids": chat.token_ids, "prompt": chat.text}
 
 
 def _refusal(request_id: str, prompt: Prompt, error: ValueError) -> RequestOutput:

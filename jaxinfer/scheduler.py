@@ -32,6 +32,7 @@ class Counters:
         num_recomputed_tokens: tokens that resumed requests had computed before and could not find in the cache.
         num_prompt_tokens: tokens of the prompts of admitted requests.
         num_cached_tokens: those of them that were in the cache already.
+        num_generated_tokens: tokens that requests drew.
         num_evicted_pages: pages of shared prefixes that were given up, for their memory was needed.
     """
 
@@ -40,6 +41,7 @@ class Counters:
     num_recomputed_tokens: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
+    num_generated_tokens: int = 0
     num_evicted_pages: int = 0
 
 
@@ -66,6 +68,11 @@ class Scheduler:
     def num_running(self) -> int:
         """Requests that hold a slot."""
         return len(self._running)
+
+    @property
+    def num_pages(self) -> tuple[int, ...]:
+        """For each cache group the pages of its pool."""
+        return self._config.group_pages
 
     @property
     def num_free_pages(self) -> tuple[int, ...]:
@@ -260,6 +267,7 @@ class Scheduler:
 
     def _commit_token(self, request: Request, token_id: int) -> None:
         request.output_token_ids.append(token_id)
+        self._counters.num_generated_tokens += 1
         self._pages.register(request)
         if token_id in request.stop_token_ids:  # the sampler draws none before min_tokens, so each one is an end
             self._finish(request, "stop")

@@ -285,6 +285,12 @@ ALLOWED = {
         "jaxinfer.value_checks",
         "jaxinfer.weights",
     ],
+    "jaxinfer.prompt_rendering": [
+        "jaxinfer.prompts",
+        "jaxinfer.safe_prompt",
+        "jaxinfer.tokenizers.*",
+        "jaxinfer.tool_calls.*",
+    ],
     "jaxinfer.calls": ["jaxinfer.prompts", "jaxinfer.sampling_params"],
     "jaxinfer.llm": [
         "jaxinfer.calls",
@@ -293,12 +299,11 @@ ALLOWED = {
         "jaxinfer.loading",
         "jaxinfer.output_filter",
         "jaxinfer.outputs",
+        "jaxinfer.prompt_rendering",
         "jaxinfer.prompts",
-        "jaxinfer.safe_prompt",
         "jaxinfer.sampling_params",
         "jaxinfer.scheduler",
         "jaxinfer.scoring",
-        "jaxinfer.tool_calls.*",
     ],
     "jaxinfer": [
         "jaxinfer.llm",
@@ -309,9 +314,33 @@ ALLOWED = {
         "jaxinfer.sampling_params",
         "jaxinfer.structured_outputs.params",
     ],
+    "jaxinfer.openai_api.*": [
+        "jaxinfer.logprobs",
+        "jaxinfer.openai_api.*",
+        "jaxinfer.outputs",
+        "jaxinfer.prompts",
+        "jaxinfer.sampling_params",
+        "jaxinfer.structured_outputs.params",
+        "jaxinfer.tokenizers.*",
+        "jaxinfer.value_checks",
+    ],
+    "jaxinfer.server.*": [
+        "jaxinfer.engine",
+        "jaxinfer.llm",
+        "jaxinfer.openai_api.*",
+        "jaxinfer.outputs",
+        "jaxinfer.prompts",
+        "jaxinfer.sampling_params",
+        "jaxinfer.scheduler",
+        "jaxinfer.server.*",
+        "jaxinfer.tracked",
+        "jaxinfer.value_checks",
+    ],
+    "jaxinfer.bench.*": ["jaxinfer.bench.*", "jaxinfer.value_checks"],
     "jaxinfer.cli.*": [
         "jaxinfer.cli.*",
         "checkpoints.*",
+        "jaxinfer.bench.*",
         "jaxinfer.config",
         "jaxinfer.conversion",
         "jaxinfer.kernel_self_test",
@@ -326,6 +355,7 @@ ALLOWED = {
         "jaxinfer.safe_prompt",
         "jaxinfer.sampling_params",
         "jaxinfer.scoring",
+        "jaxinfer.server.*",
         "jaxinfer.structured_outputs.grammar",
         "jaxinfer.structured_outputs.params",
         "jaxinfer.tokenizers.*",
@@ -337,18 +367,26 @@ ALLOWED = {
 
 THIRD_PARTY = {
     "jaxinfer": [
+        "fastapi",
         "flax",
         "gguf",
+        "httpx",
         "jax",
         "jaxtyping",
         "jinja2",
         "llguidance",
+        "matplotlib",
         "mistral_common",
         "numpy",
+        "prometheus_client",
+        "pydantic",
+        "pydantic_core",
         "rich",
         "sentencepiece",
+        "starlette",
         "tokenizers",
         "typer",
+        "uvicorn",
     ],
     "pallas_kernels": ["jax", "jax_triton", "jaxtyping", "triton"],
     "checkpoints": ["gguf", "huggingface_hub", "jax", "jaxtyping", "ml_dtypes", "numpy", "orbax", "safetensors"],
@@ -409,7 +447,7 @@ def test_third_party_imports_are_declared_dependencies(graph):
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["jax-triton"], *extras["mistral"]]
+    lines = [*project["dependencies"], *extras["jax-triton"], *extras["mistral"], *extras["plot"]]
     declared = {canonicalize_name(Requirement(line).name) for line in lines}
     owners = packages_distributions()
     imported = set().union(*graph.values()) - set(graph)

@@ -16,12 +16,14 @@ from jaxinfer.cli.generate import generate
 from jaxinfer.cli.info import info
 from jaxinfer.cli.models import models
 from jaxinfer.cli.perplexity import perplexity
+from jaxinfer.cli.serve import serve
 from jaxinfer.cli.streams import guarded_streams
 
 # Tracebacks are for faults of the program; rich would print the arrays in every frame of one.
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(generate)
 app.command()(chat)
+app.command()(serve)
 app.command()(info)
 app.command()(models)
 app.command()(perplexity)

@@ -25,7 +25,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All that Unicode calls so, but the end of a line and the tabulator."""
 
 _PACKAGES = ("jaxinfer", "checkpoints", "pallas_kernels")
-_TELL_WHAT_IS_HELD = ("jaxinfer.conversion", "jaxinfer.limits", "jaxinfer.loading")
+_TELL_MORE = ("jaxinfer.conversion", "jaxinfer.limits", "jaxinfer.loading", "jaxinfer.server")
 
 
 def print_error(message: str) -> None:
@@ -71,7 +71,7 @@ def usage_errors() -> AbstractContextManager[None]:
 def shown_warnings() -> Iterator[None]:
     """Around a whole command: each warning of the project, and how weights and cache are held, is a line on stderr."""
     handler = _LinesOnStderr(logging.INFO)
-    levels = {logger: logger.level for logger in map(logging.getLogger, _TELL_WHAT_IS_HELD)}
+    levels = {logger: logger.level for logger in map(logging.getLogger, _TELL_MORE)}
     for logger in levels:
         logger.setLevel(logging.INFO)
     loggers = [logging.getLogger(name) for name in _PACKAGES]

@@ -5,16 +5,14 @@ the same things in the same words.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from jaxinfer.cli.json_values import parse_object
 from jaxinfer.cli.option_groups import option_of
-from jaxinfer.cli.text_files import read_text
+from jaxinfer.cli.text_files import text_or_file
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
-_FILE_SIGN = "@"
 _MOST_ID_DIGITS = 20
 
 
@@ -96,23 +94,14 @@ class SamplingOptions:
 
     def _structured_outputs(self) -> StructuredOutputsParams | None:
         forms = {
-            "json": _text_or_file("--json-schema", self.json_schema),
+            "json": text_or_file("--json-schema", self.json_schema),
             "json_object": self.json_object or None,
             "regex": self.regex,
             "choice": self.choice or None,
-            "grammar": _text_or_file("--grammar", self.grammar),
+            "grammar": text_or_file("--grammar", self.grammar),
         }
         given: dict[str, Any] = {name: form for name, form in forms.items() if form is not None}
         return StructuredOutputsParams(**given) if given else None
-
-
-def _text_or_file(option: str, value: str | None) -> str | None:
-    if value is None or not value.startswith(_FILE_SIGN):
-        return value
-    file = value.removeprefix(_FILE_SIGN)
-    if not file:
-        raise ValueError(f"{option} is {_FILE_SIGN!r}; the name of a file follows it")
-    return read_text(f"the file {file} of {option}", Path(file).read_bytes)
 
 
 def _by_token_id(bias: dict[str, Any] | None) -> dict[Any, Any] | None:

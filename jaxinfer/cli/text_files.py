@@ -7,6 +7,7 @@ from pathlib import Path
 from jaxinfer.cli.chat_entries import BYTE_ORDER_MARK
 
 _STDIN = "-"
+_FILE_SIGN = "@"
 
 
 def read_text(name: str, read: Callable[[], bytes]) -> str:
@@ -50,3 +51,17 @@ def read_file_or_stdin(option: str, what: str, file: str) -> str:
         raise ValueError(f"{option} is -, and stdin is closed")
     read = sys.stdin.buffer.read if file == _STDIN else Path(file).read_bytes
     return read_text(f"{what} {shown_name(file)}", read)
+
+
+def text_or_file(option: str, value: str | None) -> str | None:
+    """What an option says: the text itself, or that of the file whose name follows ``@``; None for None.
+
+    Raises:
+        ValueError: as ``read_text``, or no name follows.
+    """
+    if value is None or not value.startswith(_FILE_SIGN):
+        return value
+    file = value.removeprefix(_FILE_SIGN)
+    if not file:
+        raise ValueError(f"{option} is {_FILE_SIGN!r}; the name of a file follows it")
+    return read_text(f"the file {file} of {option}", Path(file).read_bytes)

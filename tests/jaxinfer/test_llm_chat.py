@@ -115,7 +115,7 @@ class _CallsAtTheEnd(IncrementalDetokenizer):
 def test_calls_are_read_where_tools_were_given(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """What calls look like is tested in tests/jaxinfer/tool_calls."""
     monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
-    monkeypatch.setattr(llm, "_tool_format", QWEN)
+    monkeypatch.setattr(llm.renderer, "_tool_format", QWEN)
     monkeypatch.setattr("jaxinfer.intake.ToolCallDetokenizer", _CallsAtTheEnd)
     [plain] = llm.chat(HI, greedy(20))
     stop = plain.outputs[0].token_ids[-1]

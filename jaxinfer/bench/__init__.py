@@ -1,0 +1,1 @@
+"""Measurements of a running engine from outside: load, times, and what they come to."""

@@ -1,0 +1,118 @@
+"""The fields that completions and chats have in common: how to draw, when to stop, how to answer."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from jaxinfer.openai_api.errors import invalid
+from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.structured_outputs.params import StructuredOutputsParams
+
+_MOST_ID_DIGITS = 20
+
+
+class StreamOptions(BaseModel):
+    """Attributes: ``include_usage``, whether a last chunk without choices counts the tokens."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class SamplingFields(BaseModel):
+    """Fields of a body; None is as if the field were not there.
+
+    Names and meanings are OpenAI's, and for the second group those of ``SamplingParams``, which are vLLM's. The third
+    changes nothing here.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    stop_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    cache_salt: str | None = None
+
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = Field(default=None, description="Pages are shared without one.")
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk that counts the tokens."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def checked_params(self, **more: Any) -> SamplingParams:
+        """The parameters of the call, with ``more`` arguments of ``SamplingParams`` that only its kind has.
+
+        Raises:
+            ApiError: 400, a value is out of range; names it and what is allowed.
+        """
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options goes with stream: true", "stream_options")
+        given = {name: getattr(self, name) for name in _SAME_NAMES if getattr(self, name) is not None}
+        given |= {name: value for name, value in more.items() if value is not None}
+        try:
+            if self.logit_bias is not None:
+                given["logit_bias"] = _by_token_id(self.logit_bias)
+            if self.structured_outputs is not None:
+                given["structured_outputs"] = StructuredOutputsParams(**self.structured_outputs)
+            return SamplingParams(**given)
+        except TypeError as error:
+            names = ", ".join(StructuredOutputsParams.__dataclass_fields__)
+            raise invalid(f"structured_outputs has other fields than {names}", "structured_outputs") from error
+        except ValueError as error:
+            message = str(error)
+            field = message.partition(" ")[0].partition("[")[0]
+            raise invalid(message, field if field in type(self).model_fields else None) from error
+
+
+_SAME_NAMES = (
+    "n",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "min_tokens",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "stop_token_ids",
+    "bad_words",
+    "allowed_token_ids",
+)
+
+
+def _by_token_id(bias: dict[str, float]) -> dict[Any, float]:
+    """With whole numbers for keys, which JSON has as text; other keys stay, for ``SamplingParams`` to refuse."""
+    return {
+        int(key) if key.isascii() and key.isdecimal() and len(key) <= _MOST_ID_DIGITS else key: value
+        for key, value in bias.items()
+    }

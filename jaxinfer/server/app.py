@@ -1,0 +1,46 @@
+"""The application: all routes of one server over one model."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from jaxinfer.llm import LLM
+from jaxinfer.server.error_handlers import install_error_handlers
+from jaxinfer.server.metrics import ServerMetrics
+from jaxinfer.server.routes import completions, health, models
+from jaxinfer.server.service import InferenceService
+from jaxinfer.server.settings import ServerSettings
+
+
+def create_app(llm: LLM, settings: ServerSettings) -> FastAPI:
+    """The server's application, for uvicorn or any other server of ASGI.
+
+    Args:
+        llm: the model; nobody else may use it while the application runs.
+        settings: the limits.
+
+    Returns:
+        The application; its ``state.service`` answers the calls and is started with it.
+    """
+    service = InferenceService(llm, settings, ServerMetrics(llm.engine.scheduler))
+
+    @asynccontextmanager
+    async def run(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        service.stop()
+
+    app = FastAPI(
+        title="jaxinfer",
+        version=version("jaxinfer"),
+        lifespan=run,
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service, app.state.settings = service, settings
+    install_error_handlers(app)
+    for routes in (completions, health, models):
+        app.include_router(routes.router)
+    return app

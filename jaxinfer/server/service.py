@@ -1,0 +1,250 @@
+"""The engine as the server's calls see it: they are let in or refused, prepared, answered and ended here.
+
+A call is one or more prompts with the same parameters. What takes time before it runs, to render, tokenize and read a
+form, happens beside the event loop and the engine: in two threads, and forms in a third, since one form may take a
+second and is made one at a time.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from jaxinfer.engine import Engine
+from jaxinfer.llm import LLM
+from jaxinfer.openai_api.errors import ApiError, failed, invalid, unavailable
+from jaxinfer.outputs import RequestOutput
+from jaxinfer.prompts import Prompt
+from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.server.engine_thread import EngineThread
+from jaxinfer.server.mailbox import Mailbox
+from jaxinfer.server.metrics import ServerMetrics
+from jaxinfer.server.settings import ServerSettings
+from jaxinfer.tracked import TrackedRequest
+
+logger = logging.getLogger(__name__)
+
+_PREPARING_THREADS = 2
+
+
+class InferenceService:
+    """Answers calls with one model. All methods belong to the event loop's thread.
+
+    Args:
+        llm: whose engine nobody else uses from ``start`` on.
+        settings: the limits.
+        metrics: what is counted.
+    """
+
+    def __init__(self, llm: LLM, settings: ServerSettings, metrics: ServerMetrics) -> None:
+        self.llm, self.settings, self.metrics = llm, settings, metrics
+        self._thread = EngineThread(llm.engine, self._deliver, self._fail_all_of_engine)
+        self._preparing = ThreadPoolExecutor(_PREPARING_THREADS, "prepare")
+        self._preparing_forms = ThreadPoolExecutor(1, "forms")
+        self._request_ids = map(str, itertools.count())
+        self._calls: dict[str, tuple[Call, int]] = {}
+        self._num_sequences = 0
+        self._is_ending = self.is_stuck = False
+
+    def start(self) -> None:
+        """Begin to serve, in the running event loop."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End what still runs, and the engine's thread; ``is_stuck`` tells whether that has not ended."""
+        self.end_calls()
+        for pool in (self._preparing, self._preparing_forms):
+            pool.shutdown(wait=False, cancel_futures=True)
+        self.is_stuck = not self._thread.stop()
+
+    def refuse_calls(self) -> None:
+        """Let nobody in any more: the server is ending."""
+        self._is_ending = True
+
+    def end_calls(self) -> None:
+        """End all calls, with the reason that the server is ending."""
+        self.refuse_calls()
+        self._fail_all(unavailable("the server is shutting down; the answer was not finished"))
+
+    @property
+    def problem(self) -> str | None:
+        """Why no call can be answered; None while they can."""
+        return "the server is shutting down" if self._is_ending else self._thread.problem
+
+    async def submit(self, prompts: Sequence[Prompt], params: SamplingParams, *, stream: bool = False) -> "Call":
+        """Let a call in: its prompts are checked and in the engine's queue on return.
+
+        Raises:
+            ApiError: 400 where a prompt or a parameter is wrong, 429 where too many wait, 503 where the engine or the
+                server has ended, 504 where its time is over.
+        """
+        if (problem := self.problem) is not None:
+            raise unavailable(problem)
+        num_sequences = len(prompts) * params.num_sequences
+        self._check_room(num_sequences)
+        call = Call(self, num_sequences, asyncio.get_running_loop().time() + self.settings.request_timeout)
+        self._num_sequences += num_sequences
+        try:
+            async with call.deadline():
+                prepared = await self._prepare(prompts, params, stream)
+            if (problem := self.problem) is not None:
+                raise unavailable(problem)
+            call.num_prompts = len(prepared)
+            for index, tracked in enumerate(prepared):
+                call.unfinished.add(tracked.request_id)
+                self._calls[tracked.request_id] = call, index
+                self._thread.post(partial(_add, tracked))
+        except BaseException:
+            call.close()
+            raise
+        return call
+
+    def _check_room(self, num_sequences: int) -> None:
+        settings = self.settings
+        if num_sequences > settings.max_sequences:
+            raise invalid(
+                f"the call asks for {num_sequences} sequences, prompts times n; at most {settings.max_sequences} "
+                "are allowed",
+                "n",
+            )
+        room = self.llm.engine.max_num_seqs + settings.max_queue - self._num_sequences
+        if num_sequences > room:
+            self.metrics.count_refused()
+            raise ApiError(
+                429,
+                f"the queue is full: {self._num_sequences} sequences run or wait; try again in a second",
+                type="rate_limit_error",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": "1"},
+            )
+
+    async def _prepare(self, prompts: Sequence[Prompt], params: SamplingParams, stream: bool) -> list[TrackedRequest]:
+        pool = self._preparing if params.structured_outputs is None else self._preparing_forms
+        request_ids = [next(self._request_ids) for _ in prompts]
+        work = partial(_prepared, self.llm, request_ids, prompts, params, stream)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        except ValueError as error:
+            raise invalid(str(error)) from error
+
+    def _deliver(self, outputs: list[RequestOutput]) -> None:
+        for output in outputs:
+            if (known := self._calls.get(output.request_id)) is None:  # its client has left
+                continue
+            call, index = known
+            if output.finished:
+                self.metrics.observe(output)
+                self._forget(call, output.request_id)
+            call.mailbox.put(index, output)
+
+    def _fail_all_of_engine(self, fault: BaseException) -> None:
+        self._fail_all(failed(f"the engine has failed ({type(fault).__name__}), and the answer was not finished"))
+
+    def _fail_all(self, error: ApiError) -> None:
+        for call in {id(call): call for call, _ in self._calls.values()}.values():
+            call.mailbox.fail(error)
+            call.close()
+
+    def _forget(self, call: "Call", request_id: str) -> None:
+        del self._calls[request_id]
+        call.unfinished.discard(request_id)
+        if not call.unfinished:
+            self._give_back(call)
+
+    def _give_back(self, call: "Call") -> None:
+        self._num_sequences -= call.num_sequences
+        call.num_sequences = 0
+
+    def end(self, call: "Call") -> None:
+        """End what is unfinished of a call; its pages are free after the step under way."""
+        for request_id in list(call.unfinished):
+            self._thread.post(partial(_abort, request_id))
+            self.metrics.count_aborted()
+            self._forget(call, request_id)
+        self._give_back(call)
+
+
+class Call:
+    """One call under way: iterate over it, and close it whatever happens.
+
+    Attributes:
+        num_sequences: that count for the queue.
+        num_prompts: requests that it is in the engine.
+        unfinished: names of those that have not ended.
+        mailbox: where their outputs come.
+        ends_at: when its time is over, by the event loop's clock.
+    """
+
+    def __init__(self, service: InferenceService, num_sequences: int, ends_at: float) -> None:
+        self._service, self.num_sequences, self.ends_at = service, num_sequences, ends_at
+        self.num_prompts = 0
+        self.unfinished = set[str]()
+        self.mailbox = Mailbox()
+
+    async def outputs(self) -> AsyncIterator[tuple[int, RequestOutput]]:
+        """(index of the prompt, output) as they come, up to the end of all.
+
+        Raises:
+            ApiError: the engine failed, the server is ending, or the call's time is over.
+        """
+        num_open = self.num_prompts
+        while num_open:
+            async with self.deadline():
+                fetched = await self.mailbox.fetch()
+            for index, output in fetched.items():
+                num_open -= output.finished
+                yield index, output
+
+    def deadline(self) -> "_Deadline":
+        """Around a wait: it ends in ApiError 504 when the call's time is over."""
+        return _Deadline(self.ends_at, self._service.settings.request_timeout)
+
+    def close(self) -> None:
+        """End what is unfinished; nothing where all is."""
+        self._service.end(self)
+
+
+class _Deadline:
+    def __init__(self, ends_at: float, seconds: float) -> None:
+        self._timeout, self._seconds = asyncio.timeout_at(ends_at), seconds
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            await self._timeout.__aexit__(*error)  # type: ignore[arg-type]
+        except TimeoutError as late:
+            message = f"the call took longer than {self._seconds:g} seconds, and was ended"
+            raise ApiError(504, message, type="server_error", code="timeout") from late
+
+
+def _prepared(
+    llm: LLM, request_ids: Sequence[str], prompts: Sequence[Prompt], params: SamplingParams, stream: bool
+) -> list[TrackedRequest]:
+    """Requests for the engine's queue; runs in any thread."""
+    requests = []
+    for request_id, prompt in zip(request_ids, prompts, strict=True):
+        rendered = llm.renderer.render(prompt, is_held=params.structured_outputs is not None)
+        requests.append(
+            llm.engine.prepare(
+                request_id,
+                rendered.prompt,
+                params,
+                prompt_text=rendered.prompt_text,
+                cache_salt=rendered.cache_salt,
+                tool_format=rendered.tool_format,
+                stream=stream,
+            )
+        )
+    return requests
+
+
+def _add(tracked: TrackedRequest, engine: Engine) -> None:
+    engine.add(tracked)
+
+
+def _abort(request_id: str, engine: Engine) -> None:
+    engine.abort(request_id)
