@@ -136,7 +136,7 @@ def test_calls_are_read_where_tools_were_given(llm: LLM, monkeypatch: pytest.Mon
 def test_a_form_goes_before_tools(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON that was asked for is the answer, even where the model would write a call just so."""
     monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
-    monkeypatch.setattr(llm, "_tool_format", LLAMA3)
+    monkeypatch.setattr(llm.renderer, "_tool_format", LLAMA3)
     call = '{"name": "f", "parameters": {}}'
     held = greedy(60, structured_outputs=StructuredOutputsParams(choice=[call]))
     [answered] = llm.chat(HI, held, tools=TOOLS)
@@ -150,7 +150,7 @@ def test_a_model_without_a_form_of_calls_is_told_of_once(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(llm.tokenizer, "chat_template", "{{ messages[0].content }}{% if tools %}{% endif %}")
-    vars(llm).pop("_tool_format", None)
+    vars(llm.renderer).pop("_tool_format", None)
     llm.chat(HI, greedy(1))
     assert "known forms" not in caplog.text
     for _ in range(2):
