@@ -6,6 +6,9 @@ from jaxinfer.openai_api.sampling_fields import SamplingFields
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
 
+_DEFAULT_TOKENS = 16
+"""OpenAI's own, for completions."""
+
 
 class CompletionBody(SamplingFields):
     """Goes on from a text, or from each of several, given as text or as token ids."""
@@ -25,4 +28,4 @@ class CompletionBody(SamplingFields):
 
     def params(self) -> SamplingParams:
         """As ``checked_params``."""
-        return self.checked_params(max_tokens=self.max_tokens)
+        return self.checked_params(max_tokens=_DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens)

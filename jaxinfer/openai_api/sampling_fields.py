@@ -66,15 +66,14 @@ class SamplingFields(BaseModel):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def checked_params(self, **more: Any) -> SamplingParams:
-        """The parameters of the call, with ``more`` arguments of ``SamplingParams`` that only its kind has.
+        """The parameters of the call, with ``more`` arguments of ``SamplingParams``, as they are, that its kind has.
 
         Raises:
             ApiError: 400, a value is out of range; names it and what is allowed.
         """
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options goes with stream: true", "stream_options")
-        given = {name: getattr(self, name) for name in _SAME_NAMES if getattr(self, name) is not None}
-        given |= {name: value for name, value in more.items() if value is not None}
+        given = {name: getattr(self, name) for name in _SAME_NAMES if getattr(self, name) is not None} | more
         try:
             if self.logit_bias is not None:
                 given["logit_bias"] = _by_token_id(self.logit_bias)
