@@ -1,0 +1,121 @@
+"""Answers of ``/v1/chat/completions``: whole, or as chunks of a stream."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from jaxinfer.openai_api.heads import AnswerHead, Usage, total_usage
+from jaxinfer.openai_api.tool_choice import ToolChoice
+from jaxinfer.outputs import CompletionOutput, RequestOutput, ToolCall
+
+
+class CalledFunction(BaseModel):
+    """Attributes: the function's name, and its arguments as JSON text, as the model wrote them."""
+
+    name: str
+    arguments: str
+
+
+class MessageToolCall(BaseModel):
+    """A function that the caller is to run."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(BaseModel):
+    """What the assistant says; ``content`` is None where it only calls."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    tool_calls: list[MessageToolCall] | None = Field(default=None, exclude_if=lambda calls: calls is None)
+
+
+class ChatChoice(BaseModel):
+    """One answer."""
+
+    index: int
+    message: ChatMessage
+    logprobs: None = None
+    finish_reason: str | None
+
+
+class ChatCompletion(BaseModel):
+    """The answer to a call: ``n`` choices."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+def chat_completion(head: AnswerHead, output: RequestOutput, tool_choice: ToolChoice) -> ChatCompletion:
+    """The whole answer."""
+    choices = [_choice(tool_choice.applied(sequence)) for sequence in output.outputs]
+    return ChatCompletion(
+        id=head.id, created=head.created, model=head.model, choices=choices, usage=total_usage([output])
+    )
+
+
+def _choice(sequence: CompletionOutput) -> ChatChoice:
+    calls = [_tool_call(call) for call in sequence.tool_calls]
+    message = ChatMessage(content=sequence.text or (None if calls else ""), tool_calls=calls or None)
+    return ChatChoice(index=sequence.index, message=message, finish_reason=sequence.finish_reason)
+
+
+def _tool_call(call: ToolCall) -> MessageToolCall:
+    return MessageToolCall(id=call.id, function=CalledFunction(name=call.name, arguments=call.arguments))
+
+
+class ChatStream:
+    """Makes the chunks of one stream: of each choice first the role, then text as it comes, calls, and the reason.
+
+    Args:
+        head: what all chunks begin with.
+        tool_choice: of the call.
+        include_usage: whether a last chunk counts the tokens.
+    """
+
+    def __init__(self, head: AnswerHead, tool_choice: ToolChoice, *, include_usage: bool) -> None:
+        self._head, self._tool_choice, self._include_usage = head, tool_choice, include_usage
+        self._begun, self._ended = set[int](), set[int]()
+
+    def chunks(self, prompt: int, output: RequestOutput) -> list[dict[str, Any]]:
+        """What is new in the next output of the conversation."""
+        return [
+            self._chunk([{"index": sequence.index, "delta": delta, "logprobs": None, "finish_reason": reason}])
+            for sequence in map(self._tool_choice.applied, output.outputs)
+            if sequence.index not in self._ended
+            for delta, reason in self._news(sequence)
+        ]
+
+    def _news(self, sequence: CompletionOutput) -> list[tuple[dict[str, Any], str | None]]:
+        news: list[tuple[dict[str, Any], str | None]] = []
+        if sequence.index not in self._begun:
+            self._begun.add(sequence.index)
+            news.append(({"role": "assistant", "content": ""}, None))
+        if sequence.delta:
+            news.append(({"content": sequence.delta}, None))
+        if sequence.finish_reason is not None:
+            self._ended.add(sequence.index)
+            calls = [{"index": i} | _tool_call(call).model_dump() for i, call in enumerate(sequence.tool_calls)]
+            if calls:
+                news.append(({"tool_calls": calls}, None))
+            news.append(({}, sequence.finish_reason))
+        return news
+
+    def last(self, outputs: Sequence[RequestOutput]) -> list[dict[str, Any]]:
+        """What comes after all choices."""
+        if not self._include_usage:
+            return []
+        return [self._chunk([]) | {"usage": total_usage(outputs).model_dump()}]
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        chunk = {"id": self._head.id, "object": "chat.completion.chunk", "created": self._head.created}
+        chunk |= {"model": self._head.model, "choices": choices}
+        return chunk | {"usage": None} if self._include_usage else chunk
