@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.lengths import read_lengths
+from jaxinfer.bench.lengths import read_lengths
 from scripts.markdown import with_table
 from scripts.memory_figures.example import example_table
 from scripts.memory_figures.tables import (

@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from jaxinfer.bench.lengths import read_lengths
 from jaxinfer.config import EngineConfig
 from jaxinfer.engine import Engine
 from jaxinfer.runner import ModelRunner
 from jaxinfer.sampling_params import SamplingParams
-from scripts.lengths import read_lengths
 from scripts.on_gpu.settings import Settings
 
 LONGEST_PROMPT, LONGEST_OUTPUT = 1024, 256
