@@ -322,6 +322,7 @@ ALLOWED = {
         "jaxinfer.sampling_params",
         "jaxinfer.structured_outputs.params",
         "jaxinfer.tokenizers.*",
+        "jaxinfer.tool_calls.*",
         "jaxinfer.value_checks",
     ],
     "jaxinfer.server.*": [

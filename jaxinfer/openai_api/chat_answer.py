@@ -1,10 +1,12 @@
 """Answers of ``/v1/chat/completions``: whole, or as chunks of a stream."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from jaxinfer.openai_api.chat_logprobs import ChatLogprobs, LogprobWriter
 from jaxinfer.openai_api.heads import AnswerHead, Usage, total_usage
 from jaxinfer.openai_api.tool_choice import ToolChoice
 from jaxinfer.outputs import CompletionOutput, RequestOutput, ToolCall
@@ -39,7 +41,7 @@ class ChatChoice(BaseModel):
 
     index: int
     message: ChatMessage
-    logprobs: None = None
+    logprobs: ChatLogprobs | None
     finish_reason: str | None
 
 
@@ -54,18 +56,20 @@ class ChatCompletion(BaseModel):
     usage: Usage
 
 
-def chat_completion(head: AnswerHead, output: RequestOutput, tool_choice: ToolChoice) -> ChatCompletion:
+def chat_completion(
+    head: AnswerHead, output: RequestOutput, tool_choice: ToolChoice, logprobs: LogprobWriter
+) -> ChatCompletion:
     """The whole answer."""
-    choices = [_choice(tool_choice.applied(sequence)) for sequence in output.outputs]
-    return ChatCompletion(
-        id=head.id, created=head.created, model=head.model, choices=choices, usage=total_usage([output])
-    )
+    choices = [_choice(tool_choice.applied(sequence), logprobs) for sequence in output.outputs]
+    usage = total_usage([output])
+    return ChatCompletion(id=head.id, created=head.created, model=head.model, choices=choices, usage=usage)
 
 
-def _choice(sequence: CompletionOutput) -> ChatChoice:
+def _choice(sequence: CompletionOutput, logprobs: LogprobWriter) -> ChatChoice:
     calls = [_tool_call(call) for call in sequence.tool_calls]
     message = ChatMessage(content=sequence.text or (None if calls else ""), tool_calls=calls or None)
-    return ChatChoice(index=sequence.index, message=message, finish_reason=sequence.finish_reason)
+    told = None if sequence.logprobs is None else logprobs.content(sequence.logprobs)
+    return ChatChoice(index=sequence.index, message=message, logprobs=told, finish_reason=sequence.finish_reason)
 
 
 def _tool_call(call: ToolCall) -> MessageToolCall:
@@ -78,36 +82,48 @@ class ChatStream:
     Args:
         head: what all chunks begin with.
         tool_choice: of the call.
+        logprobs: of the call.
         include_usage: whether a last chunk counts the tokens.
     """
 
-    def __init__(self, head: AnswerHead, tool_choice: ToolChoice, *, include_usage: bool) -> None:
-        self._head, self._tool_choice, self._include_usage = head, tool_choice, include_usage
+    def __init__(
+        self, head: AnswerHead, tool_choice: ToolChoice, logprobs: LogprobWriter, *, include_usage: bool
+    ) -> None:
+        self._head, self._tool_choice, self._logprobs = head, tool_choice, logprobs
+        self._include_usage = include_usage
         self._begun, self._ended = set[int](), set[int]()
+        self._num_told = Counter[int]()
 
     def chunks(self, prompt: int, output: RequestOutput) -> list[dict[str, Any]]:
         """What is new in the next output of the conversation."""
         return [
-            self._chunk([{"index": sequence.index, "delta": delta, "logprobs": None, "finish_reason": reason}])
+            self._chunk([{"index": sequence.index, "delta": {}, "logprobs": None, "finish_reason": None} | news])
             for sequence in map(self._tool_choice.applied, output.outputs)
             if sequence.index not in self._ended
-            for delta, reason in self._news(sequence)
+            for news in self._news(sequence)
         ]
 
-    def _news(self, sequence: CompletionOutput) -> list[tuple[dict[str, Any], str | None]]:
-        news: list[tuple[dict[str, Any], str | None]] = []
+    def _news(self, sequence: CompletionOutput) -> list[dict[str, Any]]:
+        """What is new of a choice: for each chunk those fields of the choice that say something."""
+        news: list[dict[str, Any]] = []
         if sequence.index not in self._begun:
             self._begun.add(sequence.index)
-            news.append(({"role": "assistant", "content": ""}, None))
-        if sequence.delta:
-            news.append(({"content": sequence.delta}, None))
+            news.append({"delta": {"role": "assistant", "content": ""}})
+        # Text may be held back for a while, log-probabilities are not.
+        logprobs = self._new_logprobs(sequence)
+        if sequence.delta or logprobs is not None:
+            news.append({"delta": {"content": sequence.delta} if sequence.delta else {}, "logprobs": logprobs})
         if sequence.finish_reason is not None:
             self._ended.add(sequence.index)
             calls = [{"index": i} | _tool_call(call).model_dump() for i, call in enumerate(sequence.tool_calls)]
-            if calls:
-                news.append(({"tool_calls": calls}, None))
-            news.append(({}, sequence.finish_reason))
+            news += [{"delta": {"tool_calls": calls}}] if calls else []
+            news.append({"finish_reason": sequence.finish_reason})
         return news
+
+    def _new_logprobs(self, sequence: CompletionOutput) -> dict[str, Any] | None:
+        new = (sequence.logprobs or [])[self._num_told[sequence.index] :]
+        self._num_told[sequence.index] += len(new)
+        return self._logprobs.content(new).model_dump() if new else None
 
     def last(self, outputs: Sequence[RequestOutput]) -> list[dict[str, Any]]:
         """What comes after all choices."""

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from jaxinfer.openai_api.chat_answer import ChatCompletion, ChatStream, chat_completion
 from jaxinfer.openai_api.chat_body import ChatBody
+from jaxinfer.openai_api.chat_logprobs import LogprobWriter
 from jaxinfer.openai_api.heads import AnswerHead
 from jaxinfer.server.answering import answered, streamed
 from jaxinfer.server.api_route import ApiRoute
@@ -20,8 +21,9 @@ async def chat(body: ChatBody, request: Request) -> ChatCompletion | Response:
     check_model(body.model, settings)
     choice, head = body.choice(), AnswerHead.new("chatcmpl", settings.model_name)
     prompt, params = body.prompt(choice), body.params(choice)
+    logprobs = LogprobWriter(request.app.state.service.llm.tokenizer, body.top_logprobs or 0)
     if body.stream:
-        maker = ChatStream(head, choice, include_usage=body.include_usage)
+        maker = ChatStream(head, choice, logprobs, include_usage=body.include_usage)
         return await streamed(request, [prompt], params, maker)
     [output] = await answered(request, [prompt], params)
-    return chat_completion(head, output, choice)
+    return chat_completion(head, output, choice, logprobs)
