@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from jaxinfer.llm import LLM
 from jaxinfer.server.error_handlers import install_error_handlers
 from jaxinfer.server.metrics import ServerMetrics
-from jaxinfer.server.routes import chat, completions, health, models
+from jaxinfer.server.routes import chat, completions, health, models, page
 from jaxinfer.server.service import InferenceService
 from jaxinfer.server.settings import ServerSettings
 
@@ -41,6 +41,6 @@ def create_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     )
     app.state.service, app.state.settings = service, settings
     install_error_handlers(app)
-    for routes in (chat, completions, health, models):
+    for routes in (chat, completions, health, models, page):
         app.include_router(routes.router)
     return app
