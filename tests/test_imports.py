@@ -315,6 +315,7 @@ ALLOWED = {
         "jaxinfer.structured_outputs.params",
     ],
     "jaxinfer.openai_api.*": [
+        "jaxinfer.detokenizer",
         "jaxinfer.logprobs",
         "jaxinfer.openai_api.*",
         "jaxinfer.outputs",

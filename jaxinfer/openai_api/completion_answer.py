@@ -1,21 +1,15 @@
-"""Answers of ``/v1/completions``: whole, or as chunks of a stream."""
+"""Answers of ``/v1/completions``: whole, or as chunks of a stream, the same choices piece by piece."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from jaxinfer.openai_api.completion_body import CompletionBody
+from jaxinfer.openai_api.completion_choices import CompletionChoice, PromptWriter
 from jaxinfer.openai_api.heads import AnswerHead, Usage, total_usage
 from jaxinfer.outputs import RequestOutput
-
-
-class CompletionChoice(BaseModel):
-    """One text."""
-
-    index: int
-    text: str
-    finish_reason: str | None
-    logprobs: None = None
+from jaxinfer.tokenizers.protocol import Tokenizer
 
 
 class Completion(BaseModel):
@@ -25,62 +19,47 @@ class Completion(BaseModel):
     object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[CompletionChoice]
     usage: Usage
 
 
-def completion(head: AnswerHead, outputs: Sequence[RequestOutput]) -> Completion:
-    """The whole answer; ``outputs`` in the order of the prompts."""
-    choices = [
-        CompletionChoice(index=first + sequence.index, text=sequence.text, finish_reason=sequence.finish_reason)
-        for first, output in _numbered(outputs)
-        for sequence in output.outputs
-    ]
-    return Completion(id=head.id, created=head.created, model=head.model, choices=choices, usage=total_usage(outputs))
+def completion(
+    head: AnswerHead, body: CompletionBody, tokenizer: Tokenizer | None, outputs: Sequence[RequestOutput]
+) -> Completion:
+    """The whole answer.
 
-
-def _numbered(outputs: Sequence[RequestOutput]) -> list[tuple[int, RequestOutput]]:
-    return [(i * len(output.outputs), output) for i, output in enumerate(outputs)]
+    Args:
+        head: what it begins with.
+        body: what was asked.
+        tokenizer: the model's, or None.
+        outputs: in the order of the prompts.
+    """
+    writers = (PromptWriter(index, body, tokenizer, output) for index, output in enumerate(outputs))
+    choices = [choice for writer, output in zip(writers, outputs, strict=True) for choice in writer.news(output)]
+    return Completion(**vars(head), choices=choices, usage=total_usage(outputs))
 
 
 class CompletionStream:
-    """Makes the chunks of one stream.
+    """Makes the chunks of one stream; its arguments are those of ``completion``."""
 
-    Args:
-        head: what all chunks begin with.
-        n: sequences of each prompt.
-        include_usage: whether a last chunk counts the tokens.
-    """
-
-    def __init__(self, head: AnswerHead, n: int, *, include_usage: bool) -> None:
-        self._head, self._n, self._include_usage = head, n, include_usage
-        self._ended = set[int]()
+    def __init__(self, head: AnswerHead, body: CompletionBody, tokenizer: Tokenizer | None) -> None:
+        self._body, self._tokenizer = body, tokenizer
+        self._head = {"object": "text_completion"} | vars(head)
+        self._writers: dict[int, PromptWriter] = {}
 
     def chunks(self, prompt: int, output: RequestOutput) -> list[dict[str, Any]]:
         """What is new in the next output of a prompt: a chunk for each sequence with news."""
-        made = []
-        for sequence in output.outputs:
-            index = prompt * self._n + sequence.index
-            if index in self._ended or not (sequence.delta or sequence.finish_reason):
-                continue
-            if sequence.finish_reason is not None:
-                self._ended.add(index)
-            choice = {
-                "index": index,
-                "text": sequence.delta,
-                "finish_reason": sequence.finish_reason,
-                "logprobs": None,
-            }
-            made.append(self._chunk([choice]))
-        return made
+        if prompt not in self._writers:
+            self._writers[prompt] = PromptWriter(prompt, self._body, self._tokenizer, output)
+        return [self._chunk([choice.model_dump()]) for choice in self._writers[prompt].news(output)]
 
     def last(self, outputs: Sequence[RequestOutput]) -> list[dict[str, Any]]:
         """What comes after all choices."""
-        if not self._include_usage:
+        if not self._body.include_usage:
             return []
         return [self._chunk([]) | {"usage": total_usage(outputs).model_dump()}]
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        chunk = {"id": self._head.id, "object": "text_completion", "created": self._head.created}
-        chunk |= {"model": self._head.model, "choices": choices}
-        return chunk | {"usage": None} if self._include_usage else chunk
+        chunk = self._head | {"choices": choices}
+        return chunk | {"usage": None} if self._body.include_usage else chunk

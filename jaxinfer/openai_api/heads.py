@@ -4,19 +4,30 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from pydantic import BaseModel
 
 from jaxinfer.outputs import RequestOutput
 
+_FINGERPRINT = f"jaxinfer-{version('jaxinfer')}"
+
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """Attributes: name of the answer, when it was begun (seconds since 1970), and the model's name."""
+    """What an answer begins with.
+
+    Attributes:
+        id: its name.
+        created: when it was begun, in seconds since 1970.
+        model: the model's name.
+        system_fingerprint: what the same seed gives the same answer from: our version.
+    """
 
     id: str
     created: int
     model: str
+    system_fingerprint: str = _FINGERPRINT
 
     @classmethod
     def new(cls, prefix: str, model: str) -> "AnswerHead":

@@ -1,10 +1,12 @@
 """The fields that completions and chats have in common: how to draw, when to stop, how to answer."""
 
-from typing import Any
+import re
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from jaxinfer.openai_api.errors import invalid
+from jaxinfer.openai_api.field_errors import CheckedBody, allowed
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
@@ -20,14 +22,12 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(CheckedBody):
     """Fields of a body; None is as if the field were not there.
 
     Names and meanings are OpenAI's, and for the second group those of ``SamplingParams``, which are vLLM's. The third
     changes nothing here.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str | None = None
     stream: bool | None = None
@@ -39,7 +39,7 @@ class SamplingFields(BaseModel):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: Annotated[str | list[str] | None, allowed("text or a list of texts")] = None
 
     top_k: int | None = None
     min_p: float | None = None
@@ -84,9 +84,12 @@ class SamplingFields(BaseModel):
             names = ", ".join(StructuredOutputsParams.__dataclass_fields__)
             raise invalid(f"structured_outputs has other fields than {names}", "structured_outputs") from error
         except ValueError as error:
-            message = str(error)
-            field = message.partition(" ")[0].partition("[")[0]
-            raise invalid(message, field if field in type(self).model_fields else None) from error
+            raise invalid(str(error), self._named_in(str(error))) from error
+
+    def _named_in(self, message: str) -> str | None:
+        """The field that an error of ``SamplingParams`` begins with."""
+        name = re.match(r"(?:a key of )?(\w+)", message)
+        return name[1] if name and name[1] in type(self).model_fields else None
 
 
 _SAME_NAMES = (

@@ -1,11 +1,14 @@
 """From a call under way to an HTTP answer, whole or as a stream; the same for completions and chats."""
 
+import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
-from fastapi import Request
+from fastapi import Request, Response
+from pydantic import BaseModel
 
 from jaxinfer.openai_api.errors import ApiError, failed
 from jaxinfer.outputs import RequestOutput
@@ -50,6 +53,11 @@ async def _answered(
     return [outputs[index] for index in range(len(prompts))]
 
 
+async def as_json(make: Callable[[], BaseModel]) -> Response:
+    """What ``make`` makes, as an answer; in a thread, since it may tell of all tokens of a long prompt."""
+    return Response(await asyncio.to_thread(lambda: make().model_dump_json()), media_type="application/json")
+
+
 def _checked(output: RequestOutput) -> RequestOutput:
     if output.error is not None:
         raise failed(output.error)
@@ -70,9 +78,12 @@ async def _events(call: Call, maker: ChunkMaker) -> AsyncIterator[bytes]:
     latest: dict[int, RequestOutput] = {}
     try:
         async for index, output in call.outputs():
-            latest[index] = _checked(output)
-            for chunk in maker.chunks(index, output):
-                yield _event(chunk)
+            make = partial(_events_of, maker, index, _checked(output))
+            # The first may tell of all tokens of a long prompt; the others are short, and a thread costs more.
+            events = make() if index in latest else await asyncio.to_thread(make)
+            latest[index] = output
+            for event in events:
+                yield event
         for chunk in maker.last([latest[index] for index in sorted(latest)]):
             yield _event(chunk)
     except ApiError as error:
@@ -81,6 +92,10 @@ async def _events(call: Call, maker: ChunkMaker) -> AsyncIterator[bytes]:
         logger.error("a stream broke off", exc_info=fault)
         yield _event(failed("the server failed in the middle of the answer; its log says why").body)
     yield _DONE
+
+
+def _events_of(maker: ChunkMaker, index: int, output: RequestOutput) -> list[bytes]:
+    return [_event(chunk) for chunk in maker.chunks(index, output)]
 
 
 def _event(content: dict[str, Any]) -> bytes:
