@@ -11,6 +11,8 @@ from jaxinfer.openai_api.heads import AnswerHead, Usage, total_usage
 from jaxinfer.openai_api.tool_choice import ToolChoice
 from jaxinfer.outputs import CompletionOutput, RequestOutput, ToolCall
 
+_NO_NEWS: dict[str, Any] = {"delta": {}, "logprobs": None, "finish_reason": None, "stop_reason": None}
+
 
 class CalledFunction(BaseModel):
     """Attributes: the function's name, and its arguments as JSON text, as the model wrote them."""
@@ -37,12 +39,21 @@ class ChatMessage(BaseModel):
 
 
 class ChatChoice(BaseModel):
-    """One answer."""
+    """One answer.
+
+    Attributes:
+        index: among the ``n``.
+        message: what is said, and called.
+        logprobs: of its tokens, where they were asked for.
+        finish_reason: ``stop``, ``tool_calls``, ``length`` or ``content_filter``.
+        stop_reason: the stop string or the stop token of the caller's that ended it.
+    """
 
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: str | None
+    stop_reason: int | str | None
 
 
 class ChatCompletion(BaseModel):
@@ -52,6 +63,7 @@ class ChatCompletion(BaseModel):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
 
@@ -61,15 +73,20 @@ def chat_completion(
 ) -> ChatCompletion:
     """The whole answer."""
     choices = [_choice(tool_choice.applied(sequence), logprobs) for sequence in output.outputs]
-    usage = total_usage([output])
-    return ChatCompletion(id=head.id, created=head.created, model=head.model, choices=choices, usage=usage)
+    return ChatCompletion(**vars(head), choices=choices, usage=total_usage([output]))
 
 
 def _choice(sequence: CompletionOutput, logprobs: LogprobWriter) -> ChatChoice:
     calls = [_tool_call(call) for call in sequence.tool_calls]
     message = ChatMessage(content=sequence.text or (None if calls else ""), tool_calls=calls or None)
     told = None if sequence.logprobs is None else logprobs.content(sequence.logprobs)
-    return ChatChoice(index=sequence.index, message=message, logprobs=told, finish_reason=sequence.finish_reason)
+    return ChatChoice(
+        index=sequence.index,
+        message=message,
+        logprobs=told,
+        finish_reason=sequence.finish_reason,
+        stop_reason=sequence.stop_reason,
+    )
 
 
 def _tool_call(call: ToolCall) -> MessageToolCall:
@@ -89,15 +106,15 @@ class ChatStream:
     def __init__(
         self, head: AnswerHead, tool_choice: ToolChoice, logprobs: LogprobWriter, *, include_usage: bool
     ) -> None:
-        self._head, self._tool_choice, self._logprobs = head, tool_choice, logprobs
-        self._include_usage = include_usage
+        self._head = {"object": "chat.completion.chunk"} | vars(head)
+        self._tool_choice, self._logprobs, self._include_usage = tool_choice, logprobs, include_usage
         self._begun, self._ended = set[int](), set[int]()
         self._num_told = Counter[int]()
 
     def chunks(self, prompt: int, output: RequestOutput) -> list[dict[str, Any]]:
         """What is new in the next output of the conversation."""
         return [
-            self._chunk([{"index": sequence.index, "delta": {}, "logprobs": None, "finish_reason": None} | news])
+            self._chunk([{"index": sequence.index} | _NO_NEWS | news])
             for sequence in map(self._tool_choice.applied, output.outputs)
             if sequence.index not in self._ended
             for news in self._news(sequence)
@@ -117,7 +134,7 @@ class ChatStream:
             self._ended.add(sequence.index)
             calls = [{"index": i} | _tool_call(call).model_dump() for i, call in enumerate(sequence.tool_calls)]
             news += [{"delta": {"tool_calls": calls}}] if calls else []
-            news.append({"finish_reason": sequence.finish_reason})
+            news.append({"finish_reason": sequence.finish_reason, "stop_reason": sequence.stop_reason})
         return news
 
     def _new_logprobs(self, sequence: CompletionOutput) -> dict[str, Any] | None:
@@ -132,6 +149,5 @@ class ChatStream:
         return [self._chunk([]) | {"usage": total_usage(outputs).model_dump()}]
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        chunk = {"id": self._head.id, "object": "chat.completion.chunk", "created": self._head.created}
-        chunk |= {"model": self._head.model, "choices": choices}
+        chunk = self._head | {"choices": choices}
         return chunk | {"usage": None} if self._include_usage else chunk

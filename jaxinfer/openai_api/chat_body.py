@@ -1,17 +1,23 @@
 """The body of a call of ``/v1/chat/completions``."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from jaxinfer.openai_api.errors import invalid
+from jaxinfer.openai_api.field_errors import allowed
 from jaxinfer.openai_api.response_format import ResponseFormat
 from jaxinfer.openai_api.sampling_fields import SamplingFields
 from jaxinfer.openai_api.tool_choice import NamedFunction, ToolChoice, ToolMode, tool_choice
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import MAX_LOGPROBS, SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
+
+ToolChoiceField = Annotated[
+    ToolMode | NamedFunction,
+    allowed("'none', 'auto', 'required', or {'type': 'function', 'function': {'name': ...}}"),
+]
 
 _OLD_FIELDS = {"functions": "tools", "function_call": "tool_choice"}
 
@@ -24,13 +30,15 @@ class ChatBody(SamplingFields):
     """
 
     messages: list[dict[str, Any]]
-    max_tokens: int | None = Field(default=None, description="The older name of max_completion_tokens.")
-    max_completion_tokens: int | None = Field(default=None, description="As many as the model's length has room for.")
+    max_tokens: int | None = Field(default=None, ge=0, description="The older name of max_completion_tokens.")
+    max_completion_tokens: int | None = Field(
+        default=None, ge=0, description="As many as the model's length has room for where it is left out."
+    )
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     response_format: ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: ToolMode | NamedFunction | None = None
+    tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = Field(default=None, description="False: of several calls the first is given.")
 
     chat_template_kwargs: dict[str, Any] | None = None
