@@ -5,8 +5,10 @@ from itertools import islice
 from pathlib import Path
 
 
-def read_lengths(path: Path, number: int) -> list[tuple[int, int]]:
+def read_lengths(path: Path, number: int | None) -> list[tuple[int, int]]:
     """Tokens of prompt (1 or more) and output (0 or more) of the first conversations of a file, at most ``number``.
+
+    None is for all of them.
 
     Raises:
         ValueError: the file has no lengths, or a line that has none; the message names both.

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from jaxinfer.cli.bench import bench
 from jaxinfer.cli.chat import chat
 from jaxinfer.cli.compare_quality import compare_quality
 from jaxinfer.cli.convert import convert
@@ -29,6 +30,7 @@ app.command()(models)
 app.command()(perplexity)
 app.command()(convert)
 app.command()(compare_quality)
+app.add_typer(bench)
 
 
 def run() -> None:

@@ -14,6 +14,7 @@ from jaxinfer.cli.load import open_model
 from jaxinfer.cli.option_groups import option_of, with_option_groups
 from jaxinfer.cli.progress import ProgressBar
 from jaxinfer.cli.scored_text import ScoredText
+from jaxinfer.cli.table import text_table
 from jaxinfer.cli.text_files import read_file_or_stdin
 
 if TYPE_CHECKING:
@@ -135,10 +136,7 @@ def _as_table(found: "Comparison") -> str:
         ("reference", *_of_one(found.reference), "", "", ""),
         ("model", *_of_one(found.model), change, f"{found.mean_kl:.6f}", f"{found.top1_agreement:.2%}"),
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
-    )
+    return text_table(rows)
 
 
 def _of_one(quality: "ModelQuality") -> tuple[str, str, str]:

@@ -1,0 +1,120 @@
+"""A run: requests sent at their times, however many are still under way."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import httpx
+import numpy as np
+from jaxtyping import Float64
+
+from jaxinfer.bench.record import RequestRecord
+from jaxinfer.bench.target import Target
+from jaxinfer.bench.timed_call import timed_call
+from jaxinfer.bench.workload import Ask
+
+TIMED_OUT = "timed out"
+
+_KEPT_ALIVE = 2.0
+"""Seconds that an idle connection is kept for the next request: less than the 5 after which uvicorn closes it, so that
+no request is sent on one that is just being closed."""
+
+
+@dataclass
+class LoadRun:
+    """What has come of a run.
+
+    Attributes:
+        records: of all requests that were sent, in that order.
+        seconds: from its beginning to the end of the last request, or to where it was stopped.
+        cpu_share: of one core, what the client took meanwhile; near 1 it is the client that is measured.
+        stopped: whether it was, before all requests had ended.
+    """
+
+    records: list[RequestRecord] = field(default_factory=list)
+    seconds: float = 0.0
+    cpu_share: float = 0.0
+    stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """A run to come.
+
+    Attributes:
+        target: who is asked.
+        asks: what, in the order of their times; one or more.
+        arrivals: seconds from the beginning, as ``arrival_times`` gives them.
+        max_concurrency: requests under way at once; more wait in the client. None: any number.
+        timeout: seconds that a request may take.
+    """
+
+    target: Target
+    asks: Sequence[Ask]
+    arrivals: Float64[np.ndarray, " number"]
+    max_concurrency: int | None = None
+    timeout: float = 600.0
+
+    async def run(self, stop: asyncio.Event, on_end: Callable[[int, int], None] = lambda done, total: None) -> LoadRun:
+        """Send them all and wait for their ends, or until ``stop`` is set.
+
+        Args:
+            stop: drops what is under way; the client leaves those requests.
+            on_end: is given after each request how many have ended, and of how many.
+        """
+        requests = [self.target.request(ask) for ask in self.asks]
+        run = LoadRun()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
+        sending = asyncio.ensure_future(_Sending(self, run, begin, on_end).send_all(requests))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({sending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            run.stopped = not sending.done()
+            run.seconds = time.perf_counter() - begin
+            run.cpu_share = (time.process_time() - cpu_begin) / run.seconds
+        finally:
+            for task in (sending, stopping):
+                task.cancel()
+            await asyncio.wait({sending, stopping})
+        if not run.stopped:
+            sending.result()  # a fault of ours comes up here
+        return run
+
+
+class _Sending:
+    """One run under way."""
+
+    def __init__(self, load: Load, run: LoadRun, begin: float, on_end: Callable[[int, int], None]) -> None:
+        self._load, self._run, self._begin, self._on_end = load, run, begin, on_end
+        self._num_ended = 0
+        limit = load.max_concurrency
+        self._slots: AbstractAsyncContextManager[None] = nullcontext() if limit is None else asyncio.Semaphore(limit)
+
+    def _clock(self) -> float:
+        return time.perf_counter() - self._begin
+
+    async def send_all(self, requests: Sequence[httpx.Request]) -> None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEPT_ALIVE)
+        # Not through the proxies that the environment may name: they would be measured too.
+        async with (
+            httpx.AsyncClient(limits=limits, timeout=None, trust_env=False) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            for request, due in zip(requests, self._load.arrivals.tolist(), strict=True):
+                await asyncio.sleep(due - self._clock())
+                group.create_task(self._send(client, request, due))
+
+    async def _send(self, client: httpx.AsyncClient, request: httpx.Request, due: float) -> None:
+        load = self._load
+        async with self._slots:
+            record = RequestRecord(due=due, sent=self._clock())
+            self._run.records.append(record)
+            try:
+                async with asyncio.timeout(load.timeout):
+                    await timed_call(client, load.target, request, record, self._clock)
+            except TimeoutError:
+                record.fail(TIMED_OUT, f"not answered within {load.timeout:g} s", self._clock())
+        self._num_ended += 1
+        self._on_end(self._num_ended, len(load.asks))
