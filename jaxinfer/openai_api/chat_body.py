@@ -36,7 +36,9 @@ class ChatBody(SamplingFields):
     )
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
-    response_format: ResponseFormat | None = None
+    response_format: ResponseFormat | None = Field(
+        default=None, description="In an answer that is held to a form no calls are looked for."
+    )
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = Field(default=None, description="False: of several calls the first is given.")

@@ -125,8 +125,9 @@ def _any_call(parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Of a call of any function, with its name first: what is written of the arguments depends on it."""
     calls = []
     for i, (name, schema) in enumerate(parameters.items()):
-        # A resource of its own, for the references in it are to places in it.
-        arguments = {**schema, "$id": f"tool:{i}"}
+        # A resource of its own, for the references in it are to places in it. Older drafts read no "$id" beside a
+        # "$ref"; what they have of their own is read without their name as well.
+        arguments = {key: value for key, value in schema.items() if key != "$schema"} | {"$id": f"tool:{i}"}
         calls.append(
             {
                 "type": "object",

@@ -14,7 +14,12 @@ PLACE = {
     "additionalProperties": False,
     "$defs": {"City": {"enum": ["Rome", "Oslo"]}},
 }
-TIME = {"type": "object", "properties": {"at": {"$ref": "#/$defs/City"}}, "$defs": {"City": {"type": "integer"}}}
+TIME = {
+    "$schema": "http://json-schema.org/draft-07/schema#",  # as programs in TypeScript write them
+    "$ref": "#/definitions/City",
+    "definitions": {"City": {"type": "object", "properties": {"at": {"type": "integer"}}}},
+    "$defs": {"City": {"type": "integer"}},
+}
 TOOLS = [
     {"type": "function", "function": {"name": "place", "parameters": PLACE}},
     {"type": "function", "function": {"name": "time", "parameters": TIME}},
