@@ -87,6 +87,8 @@ class Intake:
             )
         token_ids = self._prompt_ids(self._encode(prompt) if isinstance(prompt, str) else prompt)
         stop_token_ids = self._stop_token_ids(params)
+        first = self._first_request(request_id, token_ids, params, stop_token_ids, cache_salt)
+        self._check_fits(first)  # before the work that takes longer the longer the prompt is
         mask = TokenMask(
             self._vocab_size,
             allowed_token_ids=params.allowed_token_ids,
@@ -98,7 +100,7 @@ class Intake:
         stops = StopStrings(params.stop or (), include=params.include_stop_str_in_output, min_tokens=params.min_tokens)
         detokenizers = self._detokenizers(token_ids, params, stops, tool_format)
         masks = [mask if grammar is None else mask.held_to(grammar.fresh()) for _ in detokenizers]
-        requests = self._requests(request_id, token_ids, params, stop_token_ids, cache_salt)
+        requests = self._requests(first)
         watches_text = bool(params.stop) or self._output_filter is not None
         answers = [
             Answer(request, detokenizer, mask, watches_text=watches_text, spell=self._spell)
@@ -120,17 +122,17 @@ class Intake:
         asked = frozenset(params.stop_token_ids or ())
         return asked if params.ignore_eos else asked | frozenset(self._eos_token_ids)
 
-    def _requests(
+    def _first_request(
         self,
         request_id: str,
         token_ids: list[int],
         params: SamplingParams,
         stop_token_ids: frozenset[int],
         cache_salt: str | None,
-    ) -> list[Request]:
-        """One for each sequence. The first computes the prompt's log-probabilities, for all."""
+    ) -> Request:
+        """That of the first sequence, whose seed is not drawn yet."""
         room = max(self._config.max_model_len - len(token_ids), 0)
-        first = Request(
+        return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
             params=params,
@@ -139,7 +141,10 @@ class Intake:
             seed=params.seed or 0,
             cache_identity=self._cache_identity + (() if cache_salt is None else (f"salt={cache_salt}",)),
         )
-        self._check_fits(first)
+
+    def _requests(self, first: Request) -> list[Request]:
+        """One for each sequence. The first computes the prompt's log-probabilities, for all."""
+        params = first.params
         if params.seed is None:  # drawn after all that may refuse it: a refused request changes no other's seed
             first.seed = self._seeds.getrandbits(_SEED_BITS)
         if params.num_sequences == 1:

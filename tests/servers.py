@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import uvicorn
-
 from jaxinfer.llm import LLM
 from jaxinfer.server.app import create_app
+from jaxinfer.server.run import Server
 from jaxinfer.server.service import InferenceService
 from jaxinfer.server.settings import ServerSettings
 
@@ -31,8 +30,7 @@ class RunningServer:
 def serving(llm: LLM, **settings: Any) -> Iterator[RunningServer]:
     """A server of ``llm``, which nobody else may use until it ends."""
     app = create_app(llm, ServerSettings(**({"model_name": MODEL} | settings)))
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
-    server = uvicorn.Server(config)
+    server = Server(app)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

@@ -57,6 +57,10 @@ MaxNumSeqs = Annotated[
     int | None,
     _engine("Sequences, or windows of a text, that run at the same time. Without it: up to 32. Fewer start faster."),
 ]
+MaxChunkTokens = Annotated[
+    int,
+    _engine("Tokens of prompts that one step reads. Fewer: tokens come more evenly; more: prompts are read faster."),
+]
 LoadFormat = Annotated[str, _engine("auto reads the weights; random draws them, for a preset.")]
 
 Json = Annotated[bool, _output("Print one JSON object per prompt and line.", "--json")]

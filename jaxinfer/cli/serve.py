@@ -27,6 +27,7 @@ def serve(
     log_prompts: Annotated[bool, _option("Tell in the log what was asked and answered, too.", "--log-prompts")] = False,
     engine: EngineOptions,
     max_num_seqs: options.MaxNumSeqs = None,
+    max_chunk_tokens: options.MaxChunkTokens = 256,
     load_format: options.LoadFormat = "auto",
 ) -> None:
     """Serve a model over HTTP: OpenAI's API, and a page to talk to.
@@ -34,24 +35,27 @@ def serve(
     Ends with code 0 on SIGTERM or Ctrl-C, when running calls are answered. Exit code 2: the options are wrong, or the
     address cannot be had; 4: a GPU kernel fails its test.
     """
-    with shown_warnings():
-        with usage_errors():
-            from jaxinfer.server.run import bind
-            from jaxinfer.server.run import serve as run
-            from jaxinfer.server.settings import ServerSettings
+    with shown_warnings(), usage_errors():
+        from jaxinfer.server.run import bind
+        from jaxinfer.server.run import serve as run
+        from jaxinfer.server.settings import ServerSettings
 
-            key = text_or_file("--api-key", api_key)
-            settings = ServerSettings(
-                model_name=engine.model if model_name is None else model_name,
-                api_key=None if key is None else key.strip(),
-                max_queue=max_queue,
-                max_sequences=max_sequences,
-                max_body_bytes=max_body_bytes,
-                request_timeout=request_timeout,
-                shutdown_grace=shutdown_grace,
-                log_prompts=log_prompts,
-            )
-            listening = bind(host, port)
-            opened = open_model(engine.model, load_format)
-            llm = engine.load(opened, max_num_seqs=MOST_SEQS if max_num_seqs is None else max_num_seqs)
-        run(llm, settings, listening)
+        key = text_or_file("--api-key", api_key)
+        settings = ServerSettings(
+            model_name=engine.model if model_name is None else model_name,
+            api_key=None if key is None else key.strip(),
+            max_queue=max_queue,
+            max_sequences=max_sequences,
+            max_body_bytes=max_body_bytes,
+            request_timeout=request_timeout,
+            shutdown_grace=shutdown_grace,
+            log_prompts=log_prompts,
+        )
+        listening = bind(host, port)
+        opened = open_model(engine.model, load_format)
+        llm = engine.load(
+            opened,
+            max_num_seqs=MOST_SEQS if max_num_seqs is None else max_num_seqs,
+            max_chunk_tokens=max_chunk_tokens,
+        )
+    run(llm, settings, listening)

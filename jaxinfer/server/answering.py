@@ -14,6 +14,7 @@ from jaxinfer.openai_api.errors import ApiError, failed
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.server.call_log import CallRecord, record_of
 from jaxinfer.server.connection import EventStream, while_connected
 from jaxinfer.server.service import Call, InferenceService
 
@@ -39,18 +40,21 @@ async def answered(request: Request, prompts: Sequence[Prompt], params: Sampling
         ApiError: the call was refused, or ended; 500 where one of its answers broke off.
         ClientDisconnect: the client has left.
     """
-    return await while_connected(request, _answered(request.app.state.service, prompts, params))
+    work = _answered(request.app.state.service, record_of(request), prompts, params)
+    return await while_connected(request, work)
 
 
 async def _answered(
-    service: InferenceService, prompts: Sequence[Prompt], params: SamplingParams
+    service: InferenceService, record: CallRecord, prompts: Sequence[Prompt], params: SamplingParams
 ) -> list[RequestOutput]:
     call = await service.submit(prompts, params)
     try:
-        outputs = {index: _checked(output) async for index, output in call.outputs()}
+        async for index, output in call.outputs():
+            record.outputs[index] = output
+            _check(output)
     finally:
         call.close()
-    return [outputs[index] for index in range(len(prompts))]
+    return [record.outputs[index] for index in range(len(prompts))]
 
 
 async def as_json(make: Callable[[], BaseModel]) -> Response:
@@ -58,10 +62,9 @@ async def as_json(make: Callable[[], BaseModel]) -> Response:
     return Response(await asyncio.to_thread(lambda: make().model_dump_json()), media_type="application/json")
 
 
-def _checked(output: RequestOutput) -> RequestOutput:
+def _check(output: RequestOutput) -> None:
     if output.error is not None:
         raise failed(output.error)
-    return output
 
 
 async def streamed(
@@ -70,27 +73,30 @@ async def streamed(
     """The call's stream; what is wrong with the call is raised before the first byte, as in ``answered``."""
     service: InferenceService = request.app.state.service
     call = await while_connected(request, service.submit(prompts, params, stream=True))
-    return EventStream(_events(call, maker), call)
+    return EventStream(_events(call, record_of(request), maker), call)
 
 
-async def _events(call: Call, maker: ChunkMaker) -> AsyncIterator[bytes]:
+async def _events(call: Call, record: CallRecord, maker: ChunkMaker) -> AsyncIterator[bytes]:
     """A fault in the middle is told as an event, since the status is gone."""
-    latest: dict[int, RequestOutput] = {}
     try:
         async for index, output in call.outputs():
-            make = partial(_events_of, maker, index, _checked(output))
+            is_first = index not in record.outputs
+            record.outputs[index] = output
+            _check(output)
+            make = partial(_events_of, maker, index, output)
             # The first may tell of all tokens of a long prompt; the others are short, and a thread costs more.
-            events = make() if index in latest else await asyncio.to_thread(make)
-            latest[index] = output
+            events = await asyncio.to_thread(make) if is_first else make()
             for event in events:
                 yield event
-        for chunk in maker.last([latest[index] for index in sorted(latest)]):
+        for chunk in maker.last([record.outputs[index] for index in sorted(record.outputs)]):
             yield _event(chunk)
     except ApiError as error:
+        record.error = error
         yield _event(error.body)
     except Exception as fault:
-        logger.error("a stream broke off", exc_info=fault)
-        yield _event(failed("the server failed in the middle of the answer; its log says why").body)
+        logger.error("%s broke off", record.name, exc_info=fault)
+        record.error = failed("the server failed in the middle of the answer; its log says why")
+        yield _event(record.error.body)
     yield _DONE
 
 

@@ -89,7 +89,7 @@ def _check_key(request: Request, api_key: str | None) -> None:
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     # In a time that does not depend on how much of it is right.
-    is_right = hmac.compare_digest(given.strip().encode(), api_key.encode())
+    is_right = hmac.compare_digest(given.strip().encode("latin-1"), api_key.encode())
     if scheme.lower() != _SCHEME or not is_right:
         raise ApiError(
             401,

@@ -11,8 +11,6 @@ from starlette.types import Receive, Scope, Send
 
 from jaxinfer.server.service import Call
 
-_SECONDS_TO_READ_THE_END = 5.0
-
 
 async def while_connected[T](request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``, which is cancelled where the client leaves.
@@ -52,11 +50,8 @@ class EventStream(StreamingResponse):
         self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them. A client that does not read them is left alone when the call's time is over."""
+        """Send them, until they end or the client leaves."""
         try:
-            async with asyncio.timeout_at(self._call.ends_at + _SECONDS_TO_READ_THE_END):
-                await super().__call__(scope, receive, send)
-        except TimeoutError:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await super().__call__(scope, receive, send)
         finally:
             self._call.close()

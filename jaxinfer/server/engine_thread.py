@@ -14,6 +14,7 @@ from typing import Any
 
 from jaxinfer.engine import Engine
 from jaxinfer.outputs import RequestOutput
+from jaxinfer.value_checks import shown_error
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +85,9 @@ class EngineThread:
                 if outputs:
                     self._tell(self._deliver, outputs)
         except BaseException as fault:
-            logger.critical("the engine has failed; requests are refused from now on", exc_info=fault)
             self.fault = fault
+            # It knows only ids, so what it says quotes nobody.
+            logger.critical("the engine has failed: %s; calls are refused from now on", _said(fault), exc_info=fault)
             self._tell(self._on_fault, fault)
 
     def _obey(self) -> bool:
@@ -104,3 +106,7 @@ class EngineThread:
             self._loop.call_soon_threadsafe(told, *arguments)
         except RuntimeError:  # the loop has ended, and nobody is there to be told
             logger.debug("the event loop has ended before the engine")
+
+
+def _said(fault: BaseException) -> str:
+    return shown_error(fault) if isinstance(fault, Exception) else type(fault).__name__

@@ -1,6 +1,5 @@
 """Whatever goes wrong with a call is told in OpenAI's form, with a status that programs can go by."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,51 +9,42 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from jaxinfer.openai_api.errors import ApiError, failed
+from jaxinfer.openai_api.errors import ApiError
 from jaxinfer.openai_api.field_errors import invalid_field
-
-logger = logging.getLogger(__name__)
-
-_CLIENT_LEFT = 499
-"""nginx' own status; nobody is there to read it."""
+from jaxinfer.server.call_log import CLIENT_LEFT, record_of
+from jaxinfer.value_checks import shown
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Have the application answer errors so."""
+    """Have the application answer errors so; what is none of these is answered by ``CallLog``."""
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _wrong_fields)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(ClientDisconnect, _client_left)
-    app.add_exception_handler(Exception, _fault)
 
 
-def _answer(error: ApiError) -> Response:
+def _answer(request: Request, error: ApiError) -> Response:
+    record_of(request).error = error
     return JSONResponse(error.body, error.status, headers=error.headers)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return _answer(error)
+    return _answer(request, error)
 
 
 async def _wrong_fields(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems: Sequence[Mapping[str, Any]] = error.errors()
-    return _answer(invalid_field(problems))
+    return _answer(request, invalid_field(problems))
 
 
 async def _of_http(request: Request, error: Exception) -> Response:
     """What Starlette refuses itself: a path or a method that there is not."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return _answer(ApiError(error.status_code, message, headers=dict(error.headers or {})))
+    message = f"{request.method} {shown(request.scope['path'])}: {error.detail}"
+    return _answer(request, ApiError(error.status_code, message, headers=dict(error.headers or {})))
 
 
 async def _client_left(request: Request, error: Exception) -> Response:
-    return Response(status_code=_CLIENT_LEFT)
-
-
-async def _fault(request: Request, error: Exception) -> Response:
-    """A fault of ours: the log has it, and the client is told that it was none of its own."""
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _answer(failed("the server failed to answer; its log says why"))
+    return Response(status_code=CLIENT_LEFT)

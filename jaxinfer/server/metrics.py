@@ -55,9 +55,9 @@ class ServerMetrics:
         if times.finished_time is not None:
             self._e2e.observe(times.finished_time - times.arrival_time)
 
-    def count_aborted(self) -> None:
-        """Count a request that was ended before its end: its client left, or its time was over."""
-        self._ended.labels("abort").inc()
+    def count_aborted(self, num_sequences: int) -> None:
+        """Count the sequences of a request that was ended early: its client left, or its time was over."""
+        self._ended.labels("abort").inc(num_sequences)
 
     def count_refused(self) -> None:
         """Count a call that found the queue full."""

@@ -7,9 +7,9 @@ second and is made one at a time.
 
 import asyncio
 import itertools
-import logging
+import time
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from jaxinfer.engine import Engine
@@ -24,9 +24,8 @@ from jaxinfer.server.metrics import ServerMetrics
 from jaxinfer.server.settings import ServerSettings
 from jaxinfer.tracked import TrackedRequest
 
-logger = logging.getLogger(__name__)
-
 _PREPARING_THREADS = 2
+_SECONDS_TO_STOP_PREPARING = 1.0
 
 
 class InferenceService:
@@ -43,6 +42,7 @@ class InferenceService:
         self._thread = EngineThread(llm.engine, self._deliver, self._fail_all_of_engine)
         self._preparing = ThreadPoolExecutor(_PREPARING_THREADS, "prepare")
         self._preparing_forms = ThreadPoolExecutor(1, "forms")
+        self._preparations = set[Future[list[TrackedRequest]]]()
         self._request_ids = map(str, itertools.count())
         self._calls: dict[str, tuple[Call, int]] = {}
         self._num_sequences = 0
@@ -53,11 +53,12 @@ class InferenceService:
         self._thread.start()
 
     def stop(self) -> None:
-        """End what still runs, and the engine's thread; ``is_stuck`` tells whether that has not ended."""
+        """End what still runs, and all threads; ``is_stuck`` tells whether one of them has not ended."""
         self.end_calls()
         for pool in (self._preparing, self._preparing_forms):
             pool.shutdown(wait=False, cancel_futures=True)
-        self.is_stuck = not self._thread.stop()
+        unprepared = wait(set(self._preparations), _SECONDS_TO_STOP_PREPARING).not_done
+        self.is_stuck = not self._thread.stop() or bool(unprepared)
 
     def refuse_calls(self) -> None:
         """Let nobody in any more: the server is ending."""
@@ -82,16 +83,13 @@ class InferenceService:
         """
         if (problem := self.problem) is not None:
             raise unavailable(problem)
-        num_sequences = len(prompts) * params.num_sequences
-        self._check_room(num_sequences)
-        call = Call(self, num_sequences, asyncio.get_running_loop().time() + self.settings.request_timeout)
-        self._num_sequences += num_sequences
+        self._check_room(len(prompts) * params.num_sequences)
+        call = Call(self, len(prompts), params.num_sequences)
+        self._num_sequences += call.num_sequences
         try:
-            async with call.deadline():
-                prepared = await self._prepare(prompts, params, stream)
+            prepared = await self._prepare(call, prompts, params, stream)
             if (problem := self.problem) is not None:
                 raise unavailable(problem)
-            call.num_prompts = len(prepared)
             for index, tracked in enumerate(prepared):
                 call.unfinished.add(tracked.request_id)
                 self._calls[tracked.request_id] = call, index
@@ -102,15 +100,13 @@ class InferenceService:
         return call
 
     def _check_room(self, num_sequences: int) -> None:
-        settings = self.settings
-        if num_sequences > settings.max_sequences:
+        capacity = self.llm.engine.max_num_seqs + self.settings.max_queue
+        most = min(self.settings.max_sequences, capacity)
+        if num_sequences > most:
             raise invalid(
-                f"the call asks for {num_sequences} sequences, prompts times n; at most {settings.max_sequences} "
-                "are allowed",
-                "n",
+                f"the call asks for {num_sequences} sequences, prompts times n; at most {most} are allowed", "n"
             )
-        room = self.llm.engine.max_num_seqs + settings.max_queue - self._num_sequences
-        if num_sequences > room:
+        if num_sequences > capacity - self._num_sequences:
             self.metrics.count_refused()
             raise ApiError(
                 429,
@@ -120,14 +116,21 @@ class InferenceService:
                 headers={"Retry-After": "1"},
             )
 
-    async def _prepare(self, prompts: Sequence[Prompt], params: SamplingParams, stream: bool) -> list[TrackedRequest]:
+    async def _prepare(
+        self, call: "Call", prompts: Sequence[Prompt], params: SamplingParams, stream: bool
+    ) -> list[TrackedRequest]:
         pool = self._preparing if params.structured_outputs is None else self._preparing_forms
         request_ids = [next(self._request_ids) for _ in prompts]
-        work = partial(_prepared, self.llm, request_ids, prompts, params, stream)
+        preparation = pool.submit(_prepared, self.llm, request_ids, prompts, params, stream, time.perf_counter())
+        self._preparations.add(preparation)
+        preparation.add_done_callback(self._preparations.discard)
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work)
+            async with asyncio.timeout_at(call.ends_at):
+                return await asyncio.wrap_future(preparation)
         except ValueError as error:
             raise invalid(str(error)) from error
+        except TimeoutError as error:
+            raise call.too_late from error
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:
@@ -154,6 +157,7 @@ class InferenceService:
             self._give_back(call)
 
     def _give_back(self, call: "Call") -> None:
+        call.timer.cancel()
         self._num_sequences -= call.num_sequences
         call.num_sequences = 0
 
@@ -161,7 +165,7 @@ class InferenceService:
         """End what is unfinished of a call; its pages are free after the step under way."""
         for request_id in list(call.unfinished):
             self._thread.post(partial(_abort, request_id))
-            self.metrics.count_aborted()
+            self.metrics.count_aborted(call.sequences_of_each)
             self._forget(call, request_id)
         self._give_back(call)
 
@@ -169,19 +173,29 @@ class InferenceService:
 class Call:
     """One call under way: iterate over it, and close it whatever happens.
 
-    Attributes:
-        num_sequences: that count for the queue.
+    Args:
+        service: that it is a call of.
         num_prompts: requests that it is in the engine.
-        unfinished: names of those that have not ended.
+        sequences_of_each: of them.
+
+    Attributes:
+        num_sequences: that count for the queue; none once it has ended.
+        unfinished: names of its requests in the engine that have not ended.
         mailbox: where their outputs come.
-        ends_at: when its time is over, by the event loop's clock.
+        ends_at: when its time is over, by the event loop's clock. It ends then whether or not anyone waits for it.
+        too_late: the error that it ends with.
     """
 
-    def __init__(self, service: InferenceService, num_sequences: int, ends_at: float) -> None:
-        self._service, self.num_sequences, self.ends_at = service, num_sequences, ends_at
-        self.num_prompts = 0
+    def __init__(self, service: InferenceService, num_prompts: int, sequences_of_each: int) -> None:
+        self._service, self._num_prompts, self.sequences_of_each = service, num_prompts, sequences_of_each
+        self.num_sequences = num_prompts * sequences_of_each
         self.unfinished = set[str]()
         self.mailbox = Mailbox()
+        seconds, loop = service.settings.request_timeout, asyncio.get_running_loop()
+        self.ends_at = loop.time() + seconds
+        self.timer = loop.call_at(self.ends_at, self._end_late)
+        message = f"the call took longer than {seconds:g} seconds, and was ended"
+        self.too_late = ApiError(504, message, type="server_error", code="timeout")
 
     async def outputs(self) -> AsyncIterator[tuple[int, RequestOutput]]:
         """(index of the prompt, output) as they come, up to the end of all.
@@ -189,56 +203,44 @@ class Call:
         Raises:
             ApiError: the engine failed, the server is ending, or the call's time is over.
         """
-        num_open = self.num_prompts
+        num_open = self._num_prompts
         while num_open:
-            async with self.deadline():
-                fetched = await self.mailbox.fetch()
-            for index, output in fetched.items():
+            for index, output in (await self.mailbox.fetch()).items():
                 num_open -= output.finished
                 yield index, output
 
-    def deadline(self) -> "_Deadline":
-        """Around a wait: it ends in ApiError 504 when the call's time is over."""
-        return _Deadline(self.ends_at, self._service.settings.request_timeout)
+    def _end_late(self) -> None:
+        self.mailbox.fail(self.too_late)
+        self.close()
 
     def close(self) -> None:
         """End what is unfinished; nothing where all is."""
         self._service.end(self)
 
 
-class _Deadline:
-    def __init__(self, ends_at: float, seconds: float) -> None:
-        self._timeout, self._seconds = asyncio.timeout_at(ends_at), seconds
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(self, *error: object) -> None:
-        try:
-            await self._timeout.__aexit__(*error)  # type: ignore[arg-type]
-        except TimeoutError as late:
-            message = f"the call took longer than {self._seconds:g} seconds, and was ended"
-            raise ApiError(504, message, type="server_error", code="timeout") from late
-
-
 def _prepared(
-    llm: LLM, request_ids: Sequence[str], prompts: Sequence[Prompt], params: SamplingParams, stream: bool
+    llm: LLM,
+    request_ids: Sequence[str],
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    stream: bool,
+    arrival_time: float,
 ) -> list[TrackedRequest]:
     """Requests for the engine's queue; runs in any thread."""
     requests = []
     for request_id, prompt in zip(request_ids, prompts, strict=True):
         rendered = llm.renderer.render(prompt, is_held=params.structured_outputs is not None)
-        requests.append(
-            llm.engine.prepare(
-                request_id,
-                rendered.prompt,
-                params,
-                prompt_text=rendered.prompt_text,
-                cache_salt=rendered.cache_salt,
-                tool_format=rendered.tool_format,
-                stream=stream,
-            )
+        tracked = llm.engine.prepare(
+            request_id,
+            rendered.prompt,
+            params,
+            prompt_text=rendered.prompt_text,
+            cache_salt=rendered.cache_salt,
+            tool_format=rendered.tool_format,
+            stream=stream,
         )
+        tracked.arrival_time = arrival_time  # the wait for a thread that prepares it is a wait, too
+        requests.append(tracked)
     return requests
 
 

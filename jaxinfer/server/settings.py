@@ -1,9 +1,12 @@
 """The limits of a server: what one client may ask for, so that it cannot hurt the others."""
 
+import re
 from dataclasses import dataclass
 from math import inf
 
 from jaxinfer.value_checks import check_bool, check_int, check_number, shown
+
+_KEY = re.compile("[!-~]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +39,11 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.model_name, str) or not self.model_name:
             raise ValueError(f"model_name is {shown(self.model_name)}; it must be text, and not empty")
-        if self.api_key is not None and (not isinstance(self.api_key, str) or not self.api_key):
-            raise ValueError("api_key is empty or no text; it must be text, or None, which lets anyone in")
+        if self.api_key is not None and (not isinstance(self.api_key, str) or not _KEY.fullmatch(self.api_key)):
+            raise ValueError(
+                "api_key has a space or a letter that no header carries, or is empty; it must be printable ASCII, or "
+                "None, which lets anyone in"
+            )
         check_int("max_queue", self.max_queue, "a whole number >= 0", 0)
         check_int("max_sequences", self.max_sequences, "a whole number >= 1", 1)
         check_int("max_body_bytes", self.max_body_bytes, "a whole number >= 1", 1)
