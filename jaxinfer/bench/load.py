@@ -72,8 +72,10 @@ class Load:
         try:
             await asyncio.wait({sending, stopping}, return_when=asyncio.FIRST_COMPLETED)
             run.stopped = not sending.done()
-            run.seconds = time.perf_counter() - begin
-            run.cpu_share = (time.process_time() - cpu_begin) / run.seconds
+            now = time.perf_counter() - begin
+            ends = [record.ended for record in run.records if record.ended is not None]
+            run.seconds = now if run.stopped or not ends else max(ends)
+            run.cpu_share = (time.process_time() - cpu_begin) / now
         finally:
             for task in (sending, stopping):
                 task.cancel()
