@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -82,7 +83,7 @@ def test_an_answer_grows_on_the_page_and_is_what_the_api_gives(server: RunningSe
     ask(page, "Once upon a time")
     shown = answer(page).text_content()
     seen = [text for text in page.evaluate("[...seen]") if text]
-    assert len(seen) > 5 and all(later.startswith(earlier) for earlier, later in zip(seen, seen[1:], strict=False))
+    assert len(seen) > 5 and all(later.startswith(earlier) for earlier, later in pairwise(seen))
 
     whole = {name: value for name, value in bodies[0].items() if not name.startswith("stream")}
     told = httpx.post(f"{server.url}/v1/chat/completions", json=whole).json()
@@ -149,7 +150,7 @@ def test_a_conversation_by_keyboard_alone(server: RunningServer, new_page: NewPa
         if page.evaluate("document.activeElement.textContent") == "Regenerate":
             break
     page.keyboard.press("Enter")
-    page.wait_for_function("document.querySelectorAll('.again:not([hidden])').length === 1")
+    expect(page.locator(".again:visible")).to_have_count(1)
     assert bodies[2] == bodies[1]
     assert answer(page, 1).text_content() == second  # the seed is the same
 
