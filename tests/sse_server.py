@@ -63,8 +63,8 @@ def fake_server(answer: Callable[[str, Any], Answer]) -> Iterator[FakeServer]:
             call = await _read_call(reader)
             server.calls.append(call)
             await _write(writer, answer(call[0], call[2]))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client has left
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client has left, or the test is over
         finally:
             server.num_open -= 1
             writer.close()
