@@ -20,8 +20,8 @@ OLDEST = '.[test,jax-triton]' jax==$(OLDEST_JAX) jaxlib==$(OLDEST_JAX) jax-cuda1
 export PROMPT = What is the capital of France?
 
 # Whole files go to as many processes as there are cores, but no more than memory has room for: one takes up to 4 GB.
-# Not so with ARGS, which are for a look at a few tests.
-PARALLEL = $(if $(ARGS),,-n auto --maxprocesses 4 --dist loadfile)
+# In the order of tests/conftest.py, the longest first. Not so with ARGS, which are for a look at a few tests.
+PARALLEL = $(if $(ARGS),,-n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
 
 VENV = .venv
 VENV_OLDEST = .venv-oldest

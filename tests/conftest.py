@@ -13,6 +13,23 @@ shape_checks.install()
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+_LONGEST_FILES = (
+    "test_real_models.py",
+    "test_serving.py",
+    "test_forward.py",
+    "test_sample.py",
+    "test_model.py",
+    "test_gpu_check.py",
+    "test_small_pool.py",
+    "test_scheduler_machine.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole files go to a process of their own, and one that begins last should not be the one that ends last."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST_FILES)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real weights and texts beside the repository."""

@@ -400,7 +400,7 @@ class SchedulerMachineForLong(SchedulerMachine):
 
 # Times what the profile says, which is 100 unless another one is loaded.
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=3 * settings().max_examples, stateful_step_count=30, deadline=None
+    max_examples=2 * settings().max_examples, stateful_step_count=30, deadline=None
 )
 SchedulerMachineForLong.TestCase.settings = settings(SchedulerMachine.TestCase.settings, max_examples=2000)
 TestScheduler = SchedulerMachine.TestCase
