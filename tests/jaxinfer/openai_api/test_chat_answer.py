@@ -86,8 +86,10 @@ def test_what_all_chunks_have() -> None:
             head = {name: value for name, value in chunk.items() if name not in ("choices", "object", "usage")}
             assert (head, chunk["object"], len(chunk["choices"])) == (vars(HEAD), "chat.completion.chunk", 1)
             assert ("usage" in chunk, chunk.get("usage")) == (include_usage, None)
-        firsts = {chunk["choices"][0]["index"]: chunk["choices"][0]["delta"] for chunk in reversed(chunks)}
+        choices = [chunk["choices"][0] for chunk in chunks]
+        firsts = {choice["index"]: choice["delta"] for choice in reversed(choices)}
         assert firsts == {index: {"role": "assistant", "content": ""} for index in (0, 1)}
+        assert sum("role" in choice["delta"] for choice in choices) == 2
     [last] = stream.last(STATES[-1:])
     assert (last["choices"], last["usage"]["total_tokens"]) == ([], 5)
 

@@ -89,6 +89,10 @@ def test_what_the_prompt_is_made_of() -> None:
             {"structured_outputs": {"choice": ["a"]}, "tools": TOOLS, "response_format": {"type": "text"}},
             {"structured_outputs": StructuredOutputsParams(choice=["a"])},
         ),
+        (
+            {"tools": TOOLS, "tool_choice": CALL_F},
+            {"structured_outputs": StructuredOutputsParams(json={"type": "object", "additionalProperties": False})},
+        ),
         ({"n": 2, "stop": "a", "seed": 1, "top_k": 2}, {"n": 2, "stop": "a", "seed": 1, "top_k": 2}),
     ],
 )

@@ -106,3 +106,11 @@ def test_what_was_cut_off_is_text(asked: str, text: str, reason: str) -> None:
     """By the length, by a stop string, by a filter; in a stream nothing of it was given before."""
     ended = choose(asked).applied(output(text, reason))
     assert (ended.text, ended.delta, ended.finish_reason, ended.tool_calls) == (text, text, reason, ())
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_what_might_have_gone_on_is_text(reason: str) -> None:
+    """The engine says ``stop`` where nothing can follow."""
+    text = '{"at": 1}'
+    ended = choose("time").applied(output(text, reason))
+    assert (ended.text, ended.finish_reason, ended.tool_calls) == (text, reason, ())
