@@ -335,6 +335,7 @@ ALLOWED = {
         "jaxinfer.sampling_params",
         "jaxinfer.scheduler",
         "jaxinfer.server.*",
+        "jaxinfer.tokenizers.*",
         "jaxinfer.tracked",
         "jaxinfer.value_checks",
     ],

@@ -10,7 +10,7 @@ from jaxinfer.llm import LLM
 from jaxinfer.server.call_log import CallLog
 from jaxinfer.server.error_handlers import install_error_handlers
 from jaxinfer.server.metrics import ServerMetrics
-from jaxinfer.server.routes import chat, completions, health, models, page
+from jaxinfer.server.routes import chat, completions, health, models, page, tokenization
 from jaxinfer.server.service import InferenceService
 from jaxinfer.server.settings import ServerSettings
 
@@ -43,6 +43,6 @@ def create_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     app.state.service, app.state.settings = service, settings
     install_error_handlers(app)
     app.add_middleware(CallLog, log_prompts=settings.log_prompts)
-    for routes in (chat, completions, health, models, page):
+    for routes in (chat, completions, health, models, page, tokenization):
         app.include_router(routes.router)
     return app

@@ -8,9 +8,10 @@ second and is made one at a time.
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import Any
 
 from jaxinfer.engine import Engine
 from jaxinfer.llm import LLM
@@ -42,7 +43,7 @@ class InferenceService:
         self._thread = EngineThread(llm.engine, self._deliver, self._fail_all_of_engine)
         self._preparing = ThreadPoolExecutor(_PREPARING_THREADS, "prepare")
         self._preparing_forms = ThreadPoolExecutor(1, "forms")
-        self._preparations = set[Future[list[TrackedRequest]]]()
+        self._preparations = set[Future[Any]]()
         self._request_ids = map(str, itertools.count())
         self._calls: dict[str, tuple[Call, int]] = {}
         self._num_sequences = 0
@@ -121,16 +122,29 @@ class InferenceService:
     ) -> list[TrackedRequest]:
         pool = self._preparing if params.structured_outputs is None else self._preparing_forms
         request_ids = [next(self._request_ids) for _ in prompts]
-        preparation = pool.submit(_prepared, self.llm, request_ids, prompts, params, stream, time.perf_counter())
+        work = partial(_prepared, self.llm, request_ids, prompts, params, stream, time.perf_counter())
+        try:
+            async with asyncio.timeout_at(call.ends_at):
+                return await self._result(pool, work)
+        except TimeoutError as error:
+            raise call.too_late from error
+
+    async def beside[T](self, work: Callable[[], T]) -> T:
+        """The result of work that is no call of the engine's, from the threads that prepare those.
+
+        Raises:
+            ApiError: 400 where it raises ValueError.
+        """
+        return await self._result(self._preparing, work)
+
+    async def _result[T](self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        preparation = pool.submit(work)
         self._preparations.add(preparation)
         preparation.add_done_callback(self._preparations.discard)
         try:
-            async with asyncio.timeout_at(call.ends_at):
-                return await asyncio.wrap_future(preparation)
+            return await asyncio.wrap_future(preparation)
         except ValueError as error:
             raise invalid(str(error)) from error
-        except TimeoutError as error:
-            raise call.too_late from error
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:
