@@ -3,7 +3,8 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -30,6 +31,16 @@ def client(server: RunningServer) -> Iterator[httpx.Client]:
         yield client
     server.llm.wait_until_idle()
     assert server.service._num_sequences == 0
+
+
+def after[T](wait: Callable[[], object], work: Callable[..., T]) -> Callable[..., T]:
+    """The work, which begins with a wait."""
+
+    def waiting(*given: Any, **more: Any) -> T:
+        wait()
+        return work(*given, **more)
+
+    return waiting
 
 
 def error_of(answer: httpx.Response) -> tuple[int, str]:
@@ -110,10 +121,8 @@ def test_a_call_whose_time_is_over_before_it_is_prepared(server, client, monkeyp
     assert client.post("/v1/completions", json=asked([1], 1)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "fault", [RuntimeError("SECRET"), RecursionError(), MemoryError(), TimeoutError(), KeyError(1)]
-)
-def test_a_fault_while_a_call_is_prepared_is_its_own(server, client, monkeypatch, fault, caplog):
+@pytest.mark.parametrize("fault", [RuntimeError("SECRET"), RecursionError(), MemoryError(), KeyError(1)])
+def test_a_fault_while_a_call_is_prepared_is_its_own(server, client, monkeypatch, fault):
     def fail(*given, **more):
         raise fault
 
@@ -121,7 +130,7 @@ def test_a_fault_while_a_call_is_prepared_is_its_own(server, client, monkeypatch
         patch.setattr(server.llm.renderer, "render", fail)
         for stream in (False, True):
             answer = client.post("/v1/completions", json=asked([1], 1, stream=stream))
-            assert answer.status_code in (500, 504)
+            assert answer.status_code == 500
             assert "SECRET" not in answer.text
     body = asked([1], 5)
     assert token_ids(client.post("/v1/completions", json=body).content) == expected(body)
