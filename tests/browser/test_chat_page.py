@@ -32,7 +32,7 @@ def slow(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     step = server.llm.engine.step
 
     def step_slowly():
-        time.sleep(0.03)
+        time.sleep(0.02)
         return step()
 
     monkeypatch.setattr(server.llm.engine, "step", step_slowly)
@@ -61,6 +61,14 @@ def set_values(page: Page, **values: str) -> None:
         page.locator(f"[name={name}]").fill(value)
 
 
+def num_aborted(server: RunningServer) -> float:
+    """Requests that were ended before their end."""
+    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith('jaxinfer_requests_total{finish_reason="abort"')
+    )
+
+
 def bodies_of(page: Page) -> list[dict]:
     """A list that gets the body of each call that the page makes."""
     bodies: list[dict] = []
@@ -72,7 +80,7 @@ def bodies_of(page: Page) -> list[dict]:
 def test_an_answer_grows_on_the_page_and_is_what_the_api_gives(server: RunningServer, new_page: NewPage) -> None:
     page = new_page(server.url)
     bodies = bodies_of(page)
-    set_values(page, temperature="0", max_tokens="30")
+    set_values(page, temperature="0", max_tokens="20")
     page.evaluate(
         """() => {
             window.seen = new Set();
@@ -91,7 +99,7 @@ def test_an_answer_grows_on_the_page_and_is_what_the_api_gives(server: RunningSe
         "model": MODEL,
         "messages": [{"role": "user", "content": "Once upon a time"}],
         "temperature": 0,
-        "max_tokens": 30,
+        "max_tokens": 20,
     }
     assert shown == told["choices"][0]["message"]["content"].strip()
     expect(page.locator(".figures")).to_contain_text(f"{told['usage']['completion_tokens']} tokens · ")
@@ -102,6 +110,7 @@ def test_an_answer_grows_on_the_page_and_is_what_the_api_gives(server: RunningSe
 @pytest.mark.usefixtures("slow")
 def test_stop_ends_the_request_and_keeps_what_was_said(how: str, server: RunningServer, new_page: NewPage) -> None:
     page = new_page(server.url)
+    aborted = num_aborted(server)
     set_values(page, temperature="0", max_tokens="")
     message_of(page).fill("Once upon a time")
     page.get_by_role("button", name="Send").click()
@@ -113,10 +122,11 @@ def test_stop_ends_the_request_and_keeps_what_was_said(how: str, server: Running
         page.get_by_role("button", name="Stop").click()
     else:
         page.keyboard.press("Escape")
-    late = time.monotonic() + 1
+    late = time.monotonic() + 5
     while scheduler.num_running and time.monotonic() < late:
         time.sleep(0.01)
     assert scheduler.num_running == 0
+    assert num_aborted(server) == aborted + 1
     expect(page.locator(".figures")).to_contain_text("stopped")
     expect(answer(page)).not_to_be_empty()
     expect(page.get_by_role("button", name="Send")).to_be_visible()
