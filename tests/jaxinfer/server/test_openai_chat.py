@@ -17,7 +17,7 @@ from jaxinfer.detokenizer import IncrementalDetokenizer
 from jaxinfer.llm import LLM
 from jaxinfer.outputs import RequestOutput, ToolCall
 from jaxinfer.tool_calls.qwen import QWEN
-from tests.engines import few_programs, greedy
+from tests.engines import greedy, one_program
 from tests.servers import MODEL, RunningServer, serving
 
 HI: Any = [{"role": "user", "content": "Once upon a time"}]
@@ -52,7 +52,7 @@ class Chat:
 
 @pytest.fixture(scope="module")
 def chat(shared_data: Path) -> Iterator[Chat]:
-    with few_programs():
+    with one_program():
         llm = LLM(shared_data / "stories260K-hf", max_num_seqs=4, max_chunk_tokens=32, max_model_len=128)
     llm.tokenizer.chat_template = "{{ messages[0].content }}{% for tool in tools or [] %} {% endfor %}"
     [expected] = llm.chat(HI, greedy(12, logprobs=2))
