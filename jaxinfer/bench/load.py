@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import numpy as np
@@ -66,57 +67,64 @@ class Load:
         """
         requests = [self.target.request(ask) for ask in self.asks]
         run = LoadRun()
-        begin, cpu_begin = time.perf_counter(), time.process_time()
-        sending = asyncio.ensure_future(_Sending(self, run, begin, on_end).send_all(requests))
-        stopping = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait({sending, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            run.stopped = not sending.done()
-            now = time.perf_counter() - begin
-            ends = [record.ended for record in run.records if record.ended is not None]
-            run.seconds = now if run.stopped or not ends else max(ends)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEPT_ALIVE)
+        # Not through the proxies that the environment may name: they would be measured too.
+        async with httpx.AsyncClient(limits=limits, timeout=None, trust_env=False) as client:
+            sending = _Sending(self, run, client, on_end)
+            cpu_begin = time.process_time()
+            run.stopped = await _cut_short(stop, sending.send_all(requests))
+            now = sending.clock()
             run.cpu_share = (time.process_time() - cpu_begin) / now
-        finally:
-            for task in (sending, stopping):
-                task.cancel()
-            await asyncio.wait({sending, stopping})
-        if not run.stopped:
-            sending.result()  # a fault of ours comes up here
+        ends = [record.ended for record in run.records if record.ended is not None]
+        run.seconds = now if run.stopped or not ends else max(ends)
         return run
 
 
-class _Sending:
-    """One run under way."""
+async def _cut_short(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether ``stop`` was set before the work was done, which is cancelled then."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return True
+        working.result()  # a fault of ours comes up here
+        return False
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
-    def __init__(self, load: Load, run: LoadRun, begin: float, on_end: Callable[[int, int], None]) -> None:
-        self._load, self._run, self._begin, self._on_end = load, run, begin, on_end
+
+class _Sending:
+    """One run under way; its clock begins with it."""
+
+    def __init__(self, load: Load, run: LoadRun, client: httpx.AsyncClient, on_end: Callable[[int, int], None]) -> None:
+        self._load, self._run, self._client, self._on_end = load, run, client, on_end
         self._num_ended = 0
         limit = load.max_concurrency
         self._slots: AbstractAsyncContextManager[None] = nullcontext() if limit is None else asyncio.Semaphore(limit)
+        self._begin = time.perf_counter()
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
+        """Seconds since the beginning."""
         return time.perf_counter() - self._begin
 
     async def send_all(self, requests: Sequence[httpx.Request]) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEPT_ALIVE)
-        # Not through the proxies that the environment may name: they would be measured too.
-        async with (
-            httpx.AsyncClient(limits=limits, timeout=None, trust_env=False) as client,
-            asyncio.TaskGroup() as group,
-        ):
+        """Each at its time; returns when all have ended."""
+        async with asyncio.TaskGroup() as group:
             for request, due in zip(requests, self._load.arrivals.tolist(), strict=True):
-                await asyncio.sleep(due - self._clock())
-                group.create_task(self._send(client, request, due))
+                await asyncio.sleep(due - self.clock())
+                group.create_task(self._send(request, due))
 
-    async def _send(self, client: httpx.AsyncClient, request: httpx.Request, due: float) -> None:
+    async def _send(self, request: httpx.Request, due: float) -> None:
         load = self._load
         async with self._slots:
-            record = RequestRecord(due=due, sent=self._clock())
+            record = RequestRecord(due=due, sent=self.clock())
             self._run.records.append(record)
             try:
                 async with asyncio.timeout(load.timeout):
-                    await timed_call(client, load.target, request, record, self._clock)
+                    await timed_call(self._client, load.target, request, record, self.clock)
             except TimeoutError:
-                record.fail(TIMED_OUT, f"not answered within {load.timeout:g} s", self._clock())
+                record.fail(TIMED_OUT, f"not answered within {load.timeout:g} s", self.clock())
         self._num_ended += 1
         self._on_end(self._num_ended, len(load.asks))

@@ -1,6 +1,7 @@
 """``jaxinfer bench serve``: how fast a server answers users who come when they come."""
 
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ from jaxinfer.cli.exits import (
     OUTPUT_FAILED,
     PROMPT_FAILED,
     ended_by,
-    print_error,
     shown_warnings,
     usage_errors,
 )
@@ -27,6 +27,8 @@ from jaxinfer.cli.progress import ProgressBar
 if TYPE_CHECKING:
     from jaxinfer.bench.serve_benchmark import ServeBenchmark
     from jaxinfer.bench.summary import Summary
+
+logger = logging.getLogger(__name__)
 
 _output = option_of("Output")
 
@@ -63,7 +65,7 @@ def serve(
             print(as_tables(summaries, benchmark.targets), flush=True)
             for summary in summaries:
                 for line in remarks(summary, benchmark.max_concurrency):
-                    print_error(line)
+                    logger.warning(line)
             _write_json(json, summaries, _arguments(server, prompts, load) | {"targets": benchmark.targets})
             _write_plot(plot, summaries)
         if interrupted:

@@ -5,13 +5,18 @@ import math
 import shlex
 import signal
 import subprocess
+import sys
 import time
 
 import httpx
 import pytest
 import typer
 
+from jaxinfer.bench.load import LoadRun
+from jaxinfer.bench.record import RequestRecord
+from jaxinfer.bench.summary import summarize
 from jaxinfer.cli import app
+from jaxinfer.cli.bench_serve_report import as_json, remarks
 from jaxinfer.llm import LLM
 from tests.command_line import installed_command, jaxinfer, process
 from tests.engines import one_program
@@ -143,7 +148,7 @@ def test_requests_that_are_not_answered_are_told_and_counted(tmp_path):
         result = bench("--base-url", server.url, "--num-prompts", 6, "--max-concurrency", 1, *files)
     assert result.exit_code == 1
     line = "rate inf: 2 x 429, 2 x broken off; the first: the queue is full\\x1b[2J\n"
-    assert result.stderr == f"error: {line}"
+    assert result.stderr == f"warning: {line}"
     [run] = json.loads(report.read_text())["runs"]
     assert (run["num_answered"], run["num_refused"], run["num_failed"]) == (2, 2, 2)
 
@@ -220,7 +225,7 @@ def test_what_is_wrong_is_told_in_a_line(arguments, message):
 
 
 def test_a_plot_without_matplotlib_is_refused_before_the_run(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.backend_bases", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
     result = bench("--plot", "plot.png")
     assert (result.exit_code, result.stderr) == (2, "error: a plot needs matplotlib: pip install 'jaxinfer[plot]'\n")
 
@@ -233,8 +238,17 @@ def test_a_file_that_cannot_be_written_after_all_is_exit_code_3(tmp_path):
     assert "Is a directory" in result.stderr
 
 
-def test_what_is_infinite_is_written_in_json():
-    from jaxinfer.cli.bench_serve_report import as_json
+def test_a_client_that_is_too_slow_says_so():
+    records = [RequestRecord(due=0, sent=0.05, text_times=[1.0], ended=1.0, completion_tokens=1)]
+    slow = summarize(LoadRun(records=records, seconds=1, cpu_share=0.95), 2.0, {})
+    late, busy = remarks(slow, None)
+    assert late == "rate 2: this client sent a request 50 ms late"
+    assert busy == "rate 2: this client took 95% of a core; it may be what was measured"
+    assert list(remarks(slow, 1)) == [busy]  # it waits for others then
+    records[0].sent = 0.01
+    assert list(remarks(summarize(LoadRun(records=records, seconds=1, cpu_share=0.5), 2.0, {}), None)) == []
 
+
+def test_what_is_infinite_is_written_in_json():
     text = as_json([], {"rate": [math.inf, 1.0], "none": math.nan}, {})
     assert json.loads(text)["arguments"] == {"rate": ["inf", 1.0], "none": None}
