@@ -1,12 +1,12 @@
 """Answers of ``/v1/chat/completions``: whole, or as chunks of a stream."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from jaxinfer.openai_api.chat_logprobs import ChatLogprobs, LogprobWriter
+from jaxinfer.openai_api.chunk_stream import ChunkStream
 from jaxinfer.openai_api.heads import AnswerHead, Usage, total_usage
 from jaxinfer.openai_api.tool_choice import ToolChoice
 from jaxinfer.outputs import CompletionOutput, RequestOutput, ToolCall
@@ -93,7 +93,7 @@ def _tool_call(call: ToolCall) -> MessageToolCall:
     return MessageToolCall(id=call.id, function=CalledFunction(name=call.name, arguments=call.arguments))
 
 
-class ChatStream:
+class ChatStream(ChunkStream):
     """Makes the chunks of one stream: of each choice first the role, then text as it comes, calls, and the reason.
 
     Args:
@@ -106,8 +106,8 @@ class ChatStream:
     def __init__(
         self, head: AnswerHead, tool_choice: ToolChoice, logprobs: LogprobWriter, *, include_usage: bool
     ) -> None:
-        self._head = {"object": "chat.completion.chunk"} | vars(head)
-        self._tool_choice, self._logprobs, self._include_usage = tool_choice, logprobs, include_usage
+        super().__init__("chat.completion.chunk", head, include_usage=include_usage)
+        self._tool_choice, self._logprobs = tool_choice, logprobs
         self._begun, self._ended = set[int](), set[int]()
         self._num_told = Counter[int]()
 
@@ -141,13 +141,3 @@ class ChatStream:
         new = (sequence.logprobs or [])[self._num_told[sequence.index] :]
         self._num_told[sequence.index] += len(new)
         return self._logprobs.content(new).model_dump() if new else None
-
-    def last(self, outputs: Sequence[RequestOutput]) -> list[dict[str, Any]]:
-        """What comes after all choices."""
-        if not self._include_usage:
-            return []
-        return [self._chunk([]) | {"usage": total_usage(outputs).model_dump()}]
-
-    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        chunk = self._head | {"choices": choices}
-        return chunk | {"usage": None} if self._include_usage else chunk

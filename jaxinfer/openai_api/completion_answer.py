@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from jaxinfer.openai_api.chunk_stream import ChunkStream
 from jaxinfer.openai_api.completion_body import CompletionBody
 from jaxinfer.openai_api.completion_choices import CompletionChoice, PromptWriter
 from jaxinfer.openai_api.heads import AnswerHead, Usage, total_usage
@@ -40,12 +41,12 @@ def completion(
     return Completion(**vars(head), choices=choices, usage=total_usage(outputs))
 
 
-class CompletionStream:
+class CompletionStream(ChunkStream):
     """Makes the chunks of one stream; its arguments are those of ``completion``."""
 
     def __init__(self, head: AnswerHead, body: CompletionBody, tokenizer: Tokenizer | None) -> None:
+        super().__init__("text_completion", head, include_usage=body.include_usage)
         self._body, self._tokenizer = body, tokenizer
-        self._head = {"object": "text_completion"} | vars(head)
         self._writers: dict[int, PromptWriter] = {}
 
     def chunks(self, prompt: int, output: RequestOutput) -> list[dict[str, Any]]:
@@ -53,13 +54,3 @@ class CompletionStream:
         if prompt not in self._writers:
             self._writers[prompt] = PromptWriter(prompt, self._body, self._tokenizer, output)
         return [self._chunk([choice.model_dump()]) for choice in self._writers[prompt].news(output)]
-
-    def last(self, outputs: Sequence[RequestOutput]) -> list[dict[str, Any]]:
-        """What comes after all choices."""
-        if not self._body.include_usage:
-            return []
-        return [self._chunk([]) | {"usage": total_usage(outputs).model_dump()}]
-
-    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        chunk = self._head | {"choices": choices}
-        return chunk | {"usage": None} if self._body.include_usage else chunk
