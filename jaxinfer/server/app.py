@@ -10,6 +10,7 @@ from jaxinfer.llm import LLM
 from jaxinfer.server.call_log import CallLog
 from jaxinfer.server.error_handlers import install_error_handlers
 from jaxinfer.server.metrics import ServerMetrics
+from jaxinfer.server.openapi_document import DocumentedApp
 from jaxinfer.server.routes import chat, completions, health, models, page, tokenization
 from jaxinfer.server.service import InferenceService
 from jaxinfer.server.settings import ServerSettings
@@ -33,7 +34,7 @@ def create_app(llm: LLM, settings: ServerSettings) -> FastAPI:
         yield
         service.stop()
 
-    app = FastAPI(
+    app = DocumentedApp(
         title="jaxinfer",
         version=version("jaxinfer"),
         lifespan=run,

@@ -6,16 +6,16 @@ from jaxinfer.openai_api.chat_answer import ChatCompletion, ChatStream, chat_com
 from jaxinfer.openai_api.chat_body import ChatBody
 from jaxinfer.openai_api.chat_logprobs import LogprobWriter
 from jaxinfer.openai_api.heads import AnswerHead
-from jaxinfer.server.answering import answered, streamed
+from jaxinfer.server.answering import answered, as_json, streamed
 from jaxinfer.server.api_route import ApiRoute
-from jaxinfer.server.routes.documented import ERRORS_OF_CALLS
+from jaxinfer.server.routes.documented import ANSWERS_OF_CALLS
 from jaxinfer.server.routes.models import check_model
 
 router = APIRouter(route_class=ApiRoute)
 
 
-@router.post("/v1/chat/completions", response_model=ChatCompletion, responses=ERRORS_OF_CALLS)
-async def chat(body: ChatBody, request: Request) -> ChatCompletion | Response:
+@router.post("/v1/chat/completions", response_model=ChatCompletion, responses=ANSWERS_OF_CALLS)
+async def chat(body: ChatBody, request: Request) -> Response:
     """Answer a conversation."""
     settings = request.app.state.settings
     check_model(body.model, settings)
@@ -26,4 +26,4 @@ async def chat(body: ChatBody, request: Request) -> ChatCompletion | Response:
         maker = ChatStream(head, choice, logprobs, include_usage=body.include_usage)
         return await streamed(request, [prompt], params, maker)
     [output] = await answered(request, [prompt], params)
-    return chat_completion(head, output, choice, logprobs)
+    return await as_json(lambda: chat_completion(head, output, choice, logprobs))

@@ -7,13 +7,13 @@ from jaxinfer.openai_api.completion_body import CompletionBody
 from jaxinfer.openai_api.heads import AnswerHead
 from jaxinfer.server.answering import answered, as_json, streamed
 from jaxinfer.server.api_route import ApiRoute
-from jaxinfer.server.routes.documented import ERRORS_OF_CALLS
+from jaxinfer.server.routes.documented import ANSWERS_OF_CALLS
 from jaxinfer.server.routes.models import check_model
 
 router = APIRouter(route_class=ApiRoute)
 
 
-@router.post("/v1/completions", response_model=Completion, responses=ERRORS_OF_CALLS)
+@router.post("/v1/completions", response_model=Completion, responses=ANSWERS_OF_CALLS)
 async def complete(body: CompletionBody, request: Request) -> Response:
     """Go on from a text, or from each of several."""
     settings = request.app.state.settings

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from jaxinfer.openai_api.errors import unavailable
-from jaxinfer.server.routes.documented import errors
+from jaxinfer.server.routes.documented import errors, text_answer
 from jaxinfer.server.service import InferenceService
 
 router = APIRouter()
@@ -25,7 +25,7 @@ async def health(request: Request) -> Health:
     return Health()
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", response_class=Response, responses=text_answer("text/plain", "Prometheus' exposition format."))
 async def metrics(request: Request) -> Response:
     """Counters, gauges and histograms in Prometheus' text format."""
     service: InferenceService = request.app.state.service

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from jaxinfer.openai_api.errors import ApiError
 from jaxinfer.server.api_route import ApiRoute
-from jaxinfer.server.routes.documented import errors
+from jaxinfer.server.routes.documented import ERRORS_OF_READING, errors
 from jaxinfer.server.service import InferenceService
 from jaxinfer.server.settings import ServerSettings
 
@@ -51,13 +51,13 @@ def check_model(name: str | None, settings: ServerSettings) -> None:
         )
 
 
-@router.get("/v1/models", responses=errors(401))
+@router.get("/v1/models", responses=ERRORS_OF_READING)
 async def list_models(request: Request) -> ModelList:
     """The models that can be asked."""
     return ModelList(data=[_model(request)])
 
 
-@router.get("/v1/models/{model:path}", responses=errors(401, 404))
+@router.get("/v1/models/{model:path}", responses=ERRORS_OF_READING | errors(404))
 async def retrieve_model(model: str, request: Request) -> Model:
     """One model."""
     check_model(model, request.app.state.settings)

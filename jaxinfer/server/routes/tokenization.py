@@ -9,7 +9,7 @@ from jaxinfer.openai_api.tokenization import DetokenizeBody, Detokenized, Tokeni
 from jaxinfer.server.answering import as_json
 from jaxinfer.server.api_route import ApiRoute
 from jaxinfer.server.connection import while_connected
-from jaxinfer.server.routes.documented import errors
+from jaxinfer.server.routes.documented import ERRORS_OF_READING, errors
 from jaxinfer.server.routes.models import check_model
 from jaxinfer.server.service import InferenceService
 from jaxinfer.tokenizers.protocol import Tokenizer
@@ -17,7 +17,7 @@ from jaxinfer.value_checks import check_token_ids
 
 router = APIRouter(route_class=ApiRoute)
 
-_ERRORS = errors(400, 401, 404, 408, 413, 500)
+_ERRORS = ERRORS_OF_READING | errors(404)
 
 
 @router.post("/tokenize", response_model=Tokenized, responses=_ERRORS)
