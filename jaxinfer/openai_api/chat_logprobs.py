@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel
 
 from jaxinfer.logprobs import Logprob
+from jaxinfer.openai_api.json_logprob import json_logprob
 from jaxinfer.tokenizers.protocol import Tokenizer
-
-_LOWEST = -9999.0
-"""What OpenAI's API says of a token that is as good as impossible; JSON has no number for its logarithm."""
 
 
 class TokenLogprob(BaseModel):
@@ -62,4 +60,4 @@ class LogprobWriter:
     def _written(self, token_id: int, logprob: Logprob) -> TokenLogprob:
         assert self._tokenizer is not None, "the conversation was refused"
         added = list(self._tokenizer.token_bytes(token_id)) or None
-        return TokenLogprob(token=logprob.decoded_token or "", bytes=added, logprob=max(logprob.logprob, _LOWEST))
+        return TokenLogprob(token=logprob.decoded_token or "", bytes=added, logprob=json_logprob(logprob))

@@ -7,11 +7,9 @@ from pydantic import BaseModel
 
 from jaxinfer.detokenizer import OutputStream
 from jaxinfer.logprobs import Logprob
+from jaxinfer.openai_api.json_logprob import json_logprob
 from jaxinfer.tokenizers.protocol import Tokenizer
 from jaxinfer.tokenizers.spelling import text_of_token
-
-LOWEST_LOGPROB = -9999.0
-"""What OpenAI's API says of a token that is as good as impossible; JSON has no number for its logarithm."""
 
 
 class CompletionLogprobs(BaseModel):
@@ -93,13 +91,13 @@ def completion_logprobs(
 
     def top(of_token: Mapping[int, Logprob]) -> dict[str, float]:
         likeliest_last = sorted(of_token.items(), key=lambda item: item[1].logprob)
-        by_text = {text(token_id): max(logprob.logprob, LOWEST_LOGPROB) for token_id, logprob in likeliest_last}
+        by_text = {text(token_id): json_logprob(logprob) for token_id, logprob in likeliest_last}
         return dict(reversed(by_text.items()))
 
     pairs = list(zip(token_ids, told, strict=True))
     return CompletionLogprobs(
         tokens=[text(token_id) for token_id in token_ids],
-        token_logprobs=[None if each is None else max(each[i].logprob, LOWEST_LOGPROB) for i, each in pairs],
+        token_logprobs=[None if each is None else json_logprob(each[i]) for i, each in pairs],
         top_logprobs=[None if each is None else top(each) for _, each in pairs],
         text_offset=list(places),
     )
