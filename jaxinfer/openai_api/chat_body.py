@@ -6,19 +6,22 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from jaxinfer.openai_api.errors import invalid
-from jaxinfer.openai_api.field_errors import allowed
+from jaxinfer.openai_api.field_errors import ListOf, allowed
 from jaxinfer.openai_api.response_format import ResponseFormat
 from jaxinfer.openai_api.sampling_fields import SamplingFields
 from jaxinfer.openai_api.tool_choice import NamedFunction, ToolChoice, ToolMode, tool_choice
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import MAX_LOGPROBS, SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
+from jaxinfer.value_checks import shown
 
 ToolChoiceField = Annotated[
     ToolMode | NamedFunction,
     allowed("'none', 'auto', 'required', or {'type': 'function', 'function': {'name': ...}}"),
 ]
 
+_MOST_TOOLS = 128
+"""As many as OpenAI's API takes."""
 _OLD_FIELDS = {"functions": "tools", "function_call": "tool_choice"}
 
 
@@ -29,7 +32,7 @@ class ChatBody(SamplingFields):
     The last two fields are of ``ChatPrompt``.
     """
 
-    messages: list[dict[str, Any]]
+    messages: ListOf[dict[str, Any]]
     max_tokens: int | None = Field(default=None, ge=0, description="The older name of max_completion_tokens.")
     max_completion_tokens: int | None = Field(
         default=None, ge=0, description="As many as the model's length has room for where it is left out."
@@ -39,7 +42,7 @@ class ChatBody(SamplingFields):
     response_format: ResponseFormat | None = Field(
         default=None, description="In an answer that is held to a form no calls are looked for."
     )
-    tools: list[dict[str, Any]] | None = None
+    tools: Annotated[ListOf[dict[str, Any]], Field(max_length=_MOST_TOOLS)] | None = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = Field(default=None, description="False: of several calls the first is given.")
 
@@ -83,8 +86,8 @@ class ChatBody(SamplingFields):
         given = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(given) > 1:
             raise invalid(
-                f"max_tokens is {self.max_tokens} and max_completion_tokens {self.max_completion_tokens}; they are two "
-                "names of one limit, so give one of them",
+                f"max_tokens is {shown(self.max_tokens)} and max_completion_tokens {shown(self.max_completion_tokens)}; "
+                "they are two names of one limit, so give one of them",
                 "max_tokens",
             )
         return given.pop() if given else None

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from jaxinfer.openai_api.errors import invalid
-from jaxinfer.openai_api.field_errors import allowed
+from jaxinfer.openai_api.field_errors import ListOf, allowed
 from jaxinfer.openai_api.sampling_fields import SamplingFields
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import MAX_LOGPROBS, SamplingParams
@@ -13,7 +13,7 @@ from jaxinfer.sampling_params import MAX_LOGPROBS, SamplingParams
 _MAX_TOKENS = 16
 
 PromptField = Annotated[
-    str | list[str] | list[int] | list[list[int]],
+    str | ListOf[str] | ListOf[int] | ListOf[ListOf[int]],
     allowed("text, a list of texts, a list of token ids, or a list of such lists"),
 ]
 

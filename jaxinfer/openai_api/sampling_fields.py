@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from jaxinfer.openai_api.errors import invalid
-from jaxinfer.openai_api.field_errors import CheckedBody, allowed
+from jaxinfer.openai_api.field_errors import CheckedBody, ListOf, allowed
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
 
@@ -39,7 +39,7 @@ class SamplingFields(CheckedBody):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    stop: Annotated[str | list[str] | None, allowed("text or a list of texts")] = None
+    stop: Annotated[str | ListOf[str] | None, allowed("text or a list of texts")] = None
 
     top_k: int | None = None
     min_p: float | None = None
@@ -47,9 +47,9 @@ class SamplingFields(CheckedBody):
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
-    stop_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = None
+    stop_token_ids: ListOf[int] | None = None
+    bad_words: ListOf[str] | None = None
+    allowed_token_ids: ListOf[int] | None = None
     structured_outputs: dict[str, Any] | None = None
     cache_salt: str | None = None
 

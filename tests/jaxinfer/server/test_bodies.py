@@ -39,7 +39,7 @@ RIGHT = {
         "stream": False,
     },
 }
-NEVER: tuple[Any, ...] = ({"a": {}}, [[[]]], [{}], [None], "\x00?", [0.5])
+NEVER: tuple[Any, ...] = ({"a": {}}, [[[]]], [None], [0.5])
 """What no field of either body may be."""
 NUMBERS = ("temperature", "top_p", "seed", "n", "max_tokens")
 HUGE = (-(10**400), -(10**30), 1.5e300, -1.5e300)
