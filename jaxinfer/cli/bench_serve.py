@@ -66,7 +66,8 @@ def serve(
             for summary in summaries:
                 for line in remarks(summary, benchmark.max_concurrency):
                     logger.warning(line)
-            _write_json(json, summaries, _arguments(server, prompts, load) | {"targets": benchmark.targets})
+            found = {"model": benchmark.target.model, "targets": benchmark.targets}
+            _write_json(json, summaries, _arguments(server, prompts, load) | found)
             _write_plot(plot, summaries)
         if interrupted:
             print("interrupted", file=sys.stderr)

@@ -20,7 +20,7 @@ from jaxinfer.cli.bench_serve_report import as_json, remarks
 from jaxinfer.llm import LLM
 from tests.command_line import installed_command, jaxinfer, process
 from tests.engines import one_program
-from tests.servers import serving
+from tests.servers import MODEL, serving
 from tests.sse_server import DONE, Answer, fake_server, json_answer, refusal, text_event, usage_event
 
 LATENCIES = ("ttft", "tpot", "itl", "e2e")
@@ -51,6 +51,7 @@ def test_a_run_against_this_server(shared_data, tmp_path):
     assert result.exit_code == 0, result.output
     found = json.loads(report.read_text())
     assert [run["rate"] for run in found["runs"]] == [40, "inf"]
+    assert found["arguments"]["model"] == MODEL
     for run in found["runs"]:
         assert (run["num_answered"], run["output_tokens"], run["errors"]) == (8, 48, {})
         assert 8 * 10 < run["input_tokens"] < 8 * 30
@@ -126,7 +127,7 @@ def test_tables(tmp_path):
     header, *lines = (row.split() for row in latencies.splitlines())
     assert header == ["ms", "rate", "mean", "p50", "p90", "p95", "p99", "max"]
     assert [row[:2] for row in lines] == [[name.upper(), "inf"] for name in LATENCIES]
-    assert all(float(value) >= 10 for value in lines[1][2:])  # the second of two tokens comes after 10 ms
+    assert all(float(value) >= 10 for value in lines[3][2:])  # the second token comes 10 ms after the first
     assert (result.exit_code, result.stderr) == (0, "")
     assert [body["prompt"] for _, _, body in server.calls[1:2]] == ["one"]
     assert all(body["max_tokens"] == 5 for _, _, body in server.calls[1:])
