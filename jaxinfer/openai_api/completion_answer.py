@@ -36,8 +36,11 @@ def completion(
         tokenizer: the model's, or None.
         outputs: in the order of the prompts.
     """
-    writers = (PromptWriter(index, body, tokenizer, output) for index, output in enumerate(outputs))
-    choices = [choice for writer, output in zip(writers, outputs, strict=True) for choice in writer.news(output)]
+    choices = [
+        choice
+        for index, output in enumerate(outputs)
+        for choice in PromptWriter(index, body, tokenizer, output).news(output)
+    ]
     return Completion(**vars(head), choices=choices, usage=total_usage(outputs))
 
 
