@@ -84,7 +84,8 @@ def test_nothing_is_wider_than_a_phone(width: int, api: FakeApi, new_page: NewPa
     beyond = """() => [...document.querySelectorAll("body *")].filter((node) => {
         const { left, right, width } = node.getBoundingClientRect();
         const isSeen = width > 1 && node.checkVisibility({ visibilityProperty: true }) && !node.closest("pre, svg");
-        return isSeen && (left < -1 || right > innerWidth + 1);
+        const scrolls = node.matches("#conversation, #side") && node.scrollWidth > node.clientWidth;
+        return isSeen && (left < -1 || right > innerWidth + 1 || scrolls);
     }).map((node) => node.outerHTML.slice(0, 80))"""
     assert page.evaluate(beyond) == []
     fill(page, api)
@@ -96,6 +97,25 @@ def test_nothing_is_wider_than_a_phone(width: int, api: FakeApi, new_page: NewPa
     page.keyboard.press("Escape")
     expect(page.get_by_label("Temperature")).to_be_hidden()
     assert page.evaluate("document.activeElement.id") == "open-side"
+
+
+def test_the_end_is_followed_until_one_scrolls_up(api: FakeApi, new_page: NewPage) -> None:
+    api.says("a\n\n" * 60)
+    page = new_page(URL, serve=api)
+    message = page.get_by_role("textbox", name="Message", exact=True)
+    to_end = page.get_by_role("button", name="To the end")
+    distance = "conversation.scrollHeight - conversation.scrollTop - conversation.clientHeight"
+    message.fill("Hello")
+    message.press("Enter")
+    expect(page.locator(".again:visible")).to_have_count(1)
+    assert page.evaluate(distance) < 2
+    page.evaluate("conversation.scrollTop = 0")
+    expect(to_end).to_be_visible()
+    page.evaluate("exchanges[0].view.show(exchanges[0].answer + 'more', '')")
+    assert page.evaluate("conversation.scrollTop") == 0
+    to_end.click()
+    expect(to_end).to_be_hidden()
+    assert page.evaluate(distance) < 2
 
 
 def test_controls_go_into_the_call_and_are_remembered(api: FakeApi, new_page: NewPage) -> None:
