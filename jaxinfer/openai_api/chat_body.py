@@ -85,11 +85,10 @@ class ChatBody(SamplingFields):
     def _max_tokens(self) -> int | None:
         given = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(given) > 1:
-            raise invalid(
-                f"max_tokens is {shown(self.max_tokens)} and max_completion_tokens {shown(self.max_completion_tokens)}; "
-                "they are two names of one limit, so give one of them",
-                "max_tokens",
+            names = (
+                f"max_tokens is {shown(self.max_tokens)} and max_completion_tokens {shown(self.max_completion_tokens)}"
             )
+            raise invalid(f"{names}; they are two names of one limit, so give one of them", "max_tokens")
         return given.pop() if given else None
 
     def _form(self, choice: ToolChoice) -> StructuredOutputsParams | None:

@@ -125,6 +125,7 @@ def test_parameters(fields: dict[str, Any], expected: dict[str, Any]) -> None:
         ),
         ({"tools": [{"type": "function"}]}, "tools", "tools[0]['function'] is None"),
         ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "both named 'f'"),
+        ({"tools": [TOOLS[0]] * 129}, "tools", "at most 128 items"),
         ({"response_format": {"type": "xml"}}, "response_format", "'xml'"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema"),
         (
