@@ -9,7 +9,7 @@ STREAM = (
     b"data: one\n\n"
     b"event: ping\nid: 3\n\n"
     b"data:two\r\n\r\n"
-    b"data:  three\ndata: lines\ndata\n\n"
+    b"data:  three\nid: 5\ndata: lines\n\n"
     b'retry: 10\ndata: {"text": "\xc3\xa4"}\n\n'
     b"data: never ended\n"
 )
