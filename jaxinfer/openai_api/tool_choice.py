@@ -1,7 +1,7 @@
 """``tools`` and ``tool_choice`` of a chat: which tools the model is shown, and which call it has to make.
 
-A call that has to be made is a form that the answer is held to, so that any model makes it that is shown tools, and makes
-it right. The JSON that it writes then becomes the call, and is no text of the answer.
+A call that has to be made is a form that the answer is held to: any model whose template shows it tools makes it, and
+makes it right. The JSON that it writes then becomes the call, and is no text of the answer.
 """
 
 from collections.abc import Mapping, Sequence
