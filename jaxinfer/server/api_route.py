@@ -31,14 +31,24 @@ class ApiRoute(APIRoute):
             _check_key(request, settings.api_key)
             limited = _LimitedRequest(request.scope, request.receive)
             # Here, since FastAPI makes one error of its own of all that comes up when it reads them.
-            if await limited.body() and _is_json(request):
-                await limited.json()
-            return await handle(limited)
+            try:
+                if await limited.body() and _is_json(request):
+                    await limited.json()
+                return await handle(limited)
+            finally:
+                limited.leave_room()
 
         return handle_checked
 
 
 class _LimitedRequest(Request):
+    _num_held = 0
+
+    def leave_room(self) -> None:
+        """Give back the room that the body takes."""
+        self.app.state.body_room.give_back(self._num_held)
+        self._num_held = 0
+
     async def body(self) -> bytes:
         """The body. Raises ApiError where it is too large, or is not there in time."""
         if not hasattr(self, "_body"):
@@ -60,6 +70,8 @@ class _LimitedRequest(Request):
             body += piece
             if len(body) > most:
                 raise _too_large(most)
+            self.app.state.body_room.take(len(piece))
+            self._num_held += len(piece)
         return bytes(body)
 
     async def json(self) -> Any:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from jaxinfer.llm import LLM
+from jaxinfer.server.body_room import BodyRoom
 from jaxinfer.server.call_log import CallLog
 from jaxinfer.server.error_handlers import install_error_handlers
 from jaxinfer.server.metrics import ServerMetrics
@@ -14,6 +15,8 @@ from jaxinfer.server.openapi_document import DocumentedApp
 from jaxinfer.server.routes import chat, completions, health, models, page, tokenization
 from jaxinfer.server.service import InferenceService
 from jaxinfer.server.settings import ServerSettings
+
+_LARGEST_BODIES_AT_ONCE = 32
 
 
 def create_app(llm: LLM, settings: ServerSettings) -> FastAPI:
@@ -42,6 +45,7 @@ def create_app(llm: LLM, settings: ServerSettings) -> FastAPI:
         redoc_url=None,
     )
     app.state.service, app.state.settings = service, settings
+    app.state.body_room = BodyRoom(_LARGEST_BODIES_AT_ONCE * settings.max_body_bytes)
     install_error_handlers(app)
     app.add_middleware(CallLog, log_prompts=settings.log_prompts)
     for routes in (chat, completions, health, models, page, tokenization):

@@ -11,7 +11,7 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorBody, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
-ERRORS_OF_READING = errors(400, 401, 408, 413, 500)
+ERRORS_OF_READING = errors(400, 401, 408, 413, 429, 500)
 """Of every route that needs the key."""
 ERRORS_OF_CALLS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
 """Of a route that asks the engine."""

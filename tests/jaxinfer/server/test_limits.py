@@ -1,9 +1,11 @@
 """What one call may ask for, and how long it may take, from its body to its last token."""
 
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -82,6 +84,23 @@ def test_a_body_that_does_not_come(server):
     with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=5) as connection:
         connection.sendall(content[:-5])
         assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_more_large_bodies_at_once_than_there_is_room_for(server, client):
+    content = post(b"x" * MOST_BYTES).replace(b"Host", b"Authorization: Bearer " + KEY.encode() + b"\r\nHost")
+    with ExitStack() as stack:
+        address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        connections = [stack.enter_context(socket.create_connection(address, timeout=5)) for _ in range(36)]
+        for connection in connections:
+            connection.sendall(content[: -MOST_BYTES // 10])
+        ready, _, _ = select.select(connections, [], [], 2)
+        answers = [connection.recv(4096) for connection in ready]
+    assert answers
+    for answer in answers:
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"retry-after: 1\r\n" in answer.lower()
+    time.sleep(0.1)
+    assert client.post("/v1/completions", json=asked([1], 1)).status_code == 200
 
 
 @pytest.mark.parametrize(("more", "most"), [({"n": 33}, 32), ({"n": 9, "prompt": [[1]] * 2}, 8), ({"n": 10}, 8)])
