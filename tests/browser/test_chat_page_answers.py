@@ -96,12 +96,15 @@ def test_errors_are_told_and_the_question_can_be_asked_again(api: FakeApi, new_p
             page.get_by_role("button", name="Try again").click()
         expect(page.locator(".problem")).to_have_text(told)
     expect(page.locator(".text")).to_have_text("Half")
-    api.says("Now *it* works")
+    api.answers["/v1/chat/completions"] = None
     page.get_by_role("button", name="Try again").click()
-    expect(page.locator(".text")).to_have_text("Now it works")
     expect(page.locator(".problem")).to_be_hidden()
+    page.keyboard.press("Escape")
+    api.says("Now *it* works")
+    page.get_by_role("button", name="Regenerate").click()
+    expect(page.locator(".text")).to_have_text("Now it works")
     asked_with = [[message["content"] for message in body["messages"]] for body in api.bodies()]
-    assert asked_with == [["Hello"]] * (len(answers) + 1)
+    assert asked_with == [["Hello"]] * (len(answers) + 2)
 
 
 def test_what_was_stopped_before_its_first_word_is_not_told_to_the_model(api: FakeApi, new_page: NewPage) -> None:
