@@ -26,7 +26,7 @@ class CompletionBody(SamplingFields):
     """
 
     prompt: PromptField
-    max_tokens: int | None = Field(default=None, description=f"{_MAX_TOKENS} where it is left out.")
+    max_tokens: int | None = Field(default=None, ge=0, description=f"{_MAX_TOKENS} where it is left out.")
     best_of: int | None = Field(default=None, description="Not to be streamed where it is more than n.")
     echo: bool | None = Field(default=None, description="Begin the text with the prompt.")
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)

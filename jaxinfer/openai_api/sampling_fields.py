@@ -13,6 +13,11 @@ from jaxinfer.structured_outputs.params import StructuredOutputsParams
 _MOST_ID_DIGITS = 20
 
 
+def _limited(**limits: float) -> Any:
+    """A field with what the OpenAPI document says of its values; ``SamplingParams`` looks at them."""
+    return Field(default=None, json_schema_extra=dict(limits))
+
+
 class StreamOptions(BaseModel):
     """Attributes: ``include_usage``, whether a last chunk without choices counts the tokens."""
 
@@ -32,19 +37,19 @@ class SamplingFields(CheckedBody):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    n: int | None = _limited(minimum=1)
+    temperature: float | None = _limited(minimum=0)
+    top_p: float | None = _limited(exclusiveMinimum=0, maximum=1)
+    presence_penalty: float | None = _limited(minimum=-2, maximum=2)
+    frequency_penalty: float | None = _limited(minimum=-2, maximum=2)
     logit_bias: dict[str, float] | None = None
-    seed: int | None = None
+    seed: int | None = _limited(minimum=0, maximum=2**64 - 1)
     stop: Annotated[str | ListOf[str] | None, allowed("text or a list of texts")] = None
 
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    min_tokens: int | None = None
+    top_k: int | None = _limited(minimum=-1)
+    min_p: float | None = _limited(minimum=0, maximum=1)
+    repetition_penalty: float | None = _limited(minimum=0.01, maximum=100)
+    min_tokens: int | None = _limited(minimum=0)
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     stop_token_ids: ListOf[int] | None = None

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from jaxinfer.openai_api.errors import invalid
-from jaxinfer.openai_api.field_errors import CheckedBody
+from jaxinfer.openai_api.field_errors import CheckedBody, ListOf
 from jaxinfer.prompts import ChatPrompt
 
 _FIELDS_OF_CHATS = ("tools", "chat_template_kwargs", "safe_prompt")
@@ -21,8 +21,8 @@ class TokenizeBody(CheckedBody):
     model: str | None = None
     prompt: str | None = None
     add_special_tokens: bool | None = None
-    messages: list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    messages: ListOf[dict[str, Any]] | None = None
+    tools: ListOf[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     safe_prompt: bool | None = None
 
@@ -58,7 +58,7 @@ class DetokenizeBody(CheckedBody):
     """Token ids."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: ListOf[int]
 
 
 class Detokenized(BaseModel):

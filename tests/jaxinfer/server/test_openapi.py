@@ -95,4 +95,4 @@ def test_what_is_answered_is_what_is_documented(api: Any, method: str, path: str
 @pytest.mark.parametrize("mode", GenerationMode)
 @pytest.mark.parametrize(("method", "path"), CALLS[:4])
 def test_the_same_at_length(api: Any, method: str, path: str, mode: GenerationMode) -> None:
-    check(api[path][method], mode, 1000)
+    check(api[path][method], mode, 300)

@@ -68,7 +68,7 @@ def test_a_conversation_is_tokenized_as_it_is_answered(client: httpx.Client, llm
         ("/detokenize", {"tokens": [1, 512]}, "tokens has 512; a token id is a whole number in [0, 512)"),
         ("/detokenize", {"tokens": [-1]}, "tokens has -1"),
         ("/detokenize", {"tokens": ["a"]}, "tokens.0 is 'a'; it must be a valid integer"),
-        ("/detokenize", {"tokens": [1.5] * 1000}, "1000 of its items are wrong"),
+        ("/detokenize", {"tokens": [1.5] * 1000}, "tokens.0 is 1.5; it must be a valid integer"),
     ],
 )
 def test_what_is_wrong_is_named(client: httpx.Client, path: str, body: dict[str, Any], words: str) -> None:
