@@ -183,4 +183,5 @@ def test_a_model_without_a_template_goes_on_from_the_text(
     told = httpx.post(f"{server.url}/v1/completions", json=body).json()["choices"][0]["text"]
     assert answer(page).text_content() == told.strip()
     ask(page, "Tom")
+    assert ["messages" in body for body in bodies] == [True, False, False]
     assert bodies[-1]["prompt"] == f"Once upon a time{told}\nTom"
