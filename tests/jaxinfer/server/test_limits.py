@@ -66,6 +66,15 @@ def test_the_scheme_is_read_in_any_case_and_what_watches_needs_no_key(server, cl
         assert httpx.get(f"{server.url}{path}").status_code == 200
 
 
+def test_whatever_asks_the_model_needs_the_key(server):
+    paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    asked_for = {(method, path) for path, methods in paths.items() for method in methods}
+    open_to_all = {("get", "/health"), ("get", "/metrics")}
+    assert open_to_all < asked_for
+    for method, path in asked_for - open_to_all:
+        assert httpx.request(method.upper(), f"{server.url}{path}").status_code == 401, path
+
+
 @pytest.mark.parametrize("key", ["", " ", "two words", "a\n", "clé", 7])
 def test_a_key_that_no_header_carries_is_refused(key):
     with pytest.raises(ValueError, match="api_key"):
