@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from jaxinfer.openai_api.errors import invalid
 from jaxinfer.openai_api.field_errors import CheckedBody, ListOf
@@ -17,6 +17,8 @@ class TokenizeBody(CheckedBody):
     ``add_special_tokens`` is of texts: whether the BOS that the model wants is put before it, as completions do; a
     conversation brings its own.
     """
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]})
 
     model: str | None = None
     prompt: str | None = None

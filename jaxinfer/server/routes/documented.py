@@ -18,12 +18,15 @@ ERRORS_OF_CALLS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
 
 
 def text_answer(media_type: str, description: str) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that answers with text, or may do so."""
+    """The ``responses`` of a route that answers with text."""
     return {200: {"content": {media_type: {"schema": {"type": "string", "description": description}}}}}
 
 
-ANSWERS_OF_CALLS = ERRORS_OF_CALLS | text_answer(
-    "text/event-stream",
-    'With `stream`: events `data: CHUNK`, each a JSON object, or one `data: {"error": ...}`; then `data: [DONE]`.',
-)
-"""Of a route that asks the engine, beside its answer as a whole."""
+_EVENT = {
+    "type": "object",
+    "properties": {"data": {"type": "string", "description": "A chunk as JSON, or an object `error`; then `[DONE]`."}},
+    "required": ["data"],
+}
+# As OpenAPI 3.2 tells of a stream of events: each by itself.
+ANSWERS_OF_CALLS = ERRORS_OF_CALLS | {200: {"content": {"text/event-stream": {"itemSchema": _EVENT}}}}
+"""Of a route that asks the engine, beside its answer as a whole: events, where the body says ``stream``."""
