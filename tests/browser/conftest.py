@@ -6,12 +6,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 NewPage = Callable[..., Page]
 
-PATIENCE = 10_000
-"""Milliseconds that anything on a page may take."""
+_PATIENCE = 30_000
+"""Milliseconds that anything on a page may take where other tests have the cores."""
+_ARGS = ["--no-sandbox", "--disable-dev-shm-usage"]
+"""So that it runs as root, and in a container with little shared memory."""
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +22,9 @@ def browser() -> Iterator[Browser]:
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
         pytest.skip("needs a browser: chromium, chromium-browser or google-chrome on the PATH")
+    expect.set_options(timeout=_PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=_ARGS)
         yield browser
         browser.close()
 
@@ -37,7 +40,7 @@ def new_page(browser: Browser) -> Iterator[NewPage]:
 
     def open_page(url: str, *, allowed: str = "", serve: Callable[..., None] | None = None, **window: Any) -> Page:
         context = browser.new_context(**window)
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(_PATIENCE)
         contexts.append(context)
         page = context.new_page()
 
