@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from jaxinfer.llm import LLM
 from tests.browser.conftest import NewPage
@@ -18,7 +18,8 @@ TEMPLATE = "{{ bos_token }}{% for message in messages %} {{ message.content }}{%
 
 
 @pytest.fixture(scope="module")
-def server(shared_data: Path) -> Iterator[RunningServer]:
+def server(browser: Browser, shared_data: Path) -> Iterator[RunningServer]:
+    """After the browser, so that no model is loaded where there is none."""
     with one_program():
         llm = LLM(shared_data / "stories260K-hf", max_num_seqs=4, max_chunk_tokens=32, max_model_len=128)
     llm.tokenizer.chat_template = TEMPLATE
