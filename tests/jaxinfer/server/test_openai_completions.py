@@ -12,7 +12,6 @@ from openai.types import Completion, CompletionChoice
 
 from jaxinfer.llm import LLM
 from jaxinfer.outputs import RequestOutput
-from jaxinfer.sampling_params import SamplingParams
 from tests.engines import greedy, one_program
 from tests.servers import MODEL, RunningServer, serving
 
