@@ -35,6 +35,7 @@ class FakeModel:
         def paced(batch: Any) -> Any:
             self.before_step()
             time.sleep(self.seconds_per_step)
+            runner.batches.clear()  # which it keeps for other tests: memory is to stay flat
             return forward(batch)
 
         runner.forward = paced
