@@ -7,6 +7,7 @@ tell, such as whether a token id is in its vocabulary, is checked when the reque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
 from jaxinfer.value_checks import (
@@ -31,6 +32,7 @@ _MAX_SEQUENCES = 1024
 """More than are drawn for one prompt. The engine does something for each at once: it makes all of them before the next
 step, and in a stream it looks through all for what is new."""
 _MAX_BIAS = 100.0
+_MOST_ID_DIGITS = 20
 _MAX_TEXTS = 1000
 _MAX_CHARACTERS = 16_384
 """Of a request's stop strings, and of its bad words: to make them ready holds up all requests, and so many for about as
@@ -184,6 +186,14 @@ class SamplingParams:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+
+def bias_of_json(bias: Mapping[str, float]) -> dict[Any, float]:
+    """A ``logit_bias`` whose keys are text, as JSON has them; what is no token id stays, for the check to refuse."""
+    return {
+        int(key) if key.isascii() and key.isdecimal() and len(key) <= _MOST_ID_DIGITS else key: value
+        for key, value in bias.items()
+    }
 
 
 def _texts(name: str, values: str | Sequence[str] | None) -> tuple[str, ...]:

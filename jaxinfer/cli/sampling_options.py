@@ -10,11 +10,8 @@ from typing import Annotated, Any
 from jaxinfer.cli.json_values import parse_object
 from jaxinfer.cli.option_groups import option_of
 from jaxinfer.cli.text_files import text_or_file
-from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.sampling_params import SamplingParams, bias_of_json
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
-
-_MOST_ID_DIGITS = 20
-
 
 _option, _form_option = option_of("Sampling"), option_of("Form of the answer (one of these)")
 
@@ -71,6 +68,7 @@ class SamplingOptions:
             ValueError: a value is out of range, no JSON object, or the name of a file that cannot be read; two forms of
                 the answer are given.
         """
+        bias = parse_object("--logit-bias", self.logit_bias)
         return SamplingParams(
             min_tokens=self.min_tokens,
             temperature=self.temperature,
@@ -80,7 +78,7 @@ class SamplingOptions:
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
-            logit_bias=_by_token_id(parse_object("--logit-bias", self.logit_bias)),
+            logit_bias=None if bias is None else bias_of_json(bias),
             seed=self.seed,
             bad_words=self.bad_word,
             allowed_token_ids=self.allowed_token_id or None,
@@ -102,13 +100,3 @@ class SamplingOptions:
         }
         given: dict[str, Any] = {name: form for name, form in forms.items() if form is not None}
         return StructuredOutputsParams(**given) if given else None
-
-
-def _by_token_id(bias: dict[str, Any] | None) -> dict[Any, Any] | None:
-    """With whole numbers for keys, which JSON has as text; other keys stay, for ``SamplingParams`` to refuse."""
-    if bias is None:
-        return None
-    return {
-        int(key) if key.isascii() and key.isdecimal() and len(key) <= _MOST_ID_DIGITS else key: value
-        for key, value in bias.items()
-    }

@@ -7,10 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jaxinfer.openai_api.errors import invalid
 from jaxinfer.openai_api.field_errors import CheckedBody, ListOf, allowed
-from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.sampling_params import SamplingParams, bias_of_json
 from jaxinfer.structured_outputs.params import StructuredOutputsParams
-
-_MOST_ID_DIGITS = 20
 
 
 def _limited(**limits: float) -> Any:
@@ -81,7 +79,7 @@ class SamplingFields(CheckedBody):
         given = {name: getattr(self, name) for name in _SAME_NAMES if getattr(self, name) is not None} | more
         try:
             if self.logit_bias is not None:
-                given["logit_bias"] = _by_token_id(self.logit_bias)
+                given["logit_bias"] = bias_of_json(self.logit_bias)
             if self.structured_outputs is not None:
                 given["structured_outputs"] = StructuredOutputsParams(**self.structured_outputs)
             return SamplingParams(**given)
@@ -115,11 +113,3 @@ _SAME_NAMES = (
     "bad_words",
     "allowed_token_ids",
 )
-
-
-def _by_token_id(bias: dict[str, float]) -> dict[Any, float]:
-    """With whole numbers for keys, which JSON has as text; other keys stay, for ``SamplingParams`` to refuse."""
-    return {
-        int(key) if key.isascii() and key.isdecimal() and len(key) <= _MOST_ID_DIGITS else key: value
-        for key, value in bias.items()
-    }

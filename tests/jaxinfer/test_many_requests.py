@@ -33,7 +33,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="reads the resident memory as Linux tells it")
-@pytest.mark.parametrize("num_requests", [30_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_requests", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_memory_is_flat_and_a_step_takes_no_longer_after_many_requests(num_requests):
     scheduler = Scheduler(
         EngineConfig(max_model_len=64, max_num_seqs=64, max_chunk_tokens=1024, page_size=2, num_kv_pages=128)

@@ -98,7 +98,7 @@ def test_min_tokens_forbids_eos_until_then(shared_engine: Engine) -> None:
     assert delayed.token_ids[:5] == logits.argmax(axis=1).tolist()
 
 
-@pytest.mark.parametrize(("max_chunk_tokens", "block_q"), [(1, 1), (5, 5), (16, 16), (64, 16)])
+@pytest.mark.parametrize(("max_chunk_tokens", "block_q"), [(1, 1), (5, 5), (64, 16)])
 def test_decoding_equals_prefill_in_chunks_of_any_size(
     idle_engine: Engine, max_chunk_tokens: int, block_q: int
 ) -> None:
