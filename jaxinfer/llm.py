@@ -284,15 +284,7 @@ class LLM:
         # Parameters of another type the engine refuses.
         is_held = isinstance(params, SamplingParams) and params.structured_outputs is not None
         rendered = self.renderer.render(prompt, is_held=is_held)
-        self.engine.add_request(
-            request_id,
-            rendered.prompt,
-            params,
-            prompt_text=rendered.prompt_text,
-            cache_salt=rendered.cache_salt,
-            tool_format=rendered.tool_format,
-            stream=stream,
-        )
+        self.engine.add_request(request_id, params=params, stream=stream, **vars(rendered))
 
 
 def _refusal(request_id: str, prompt: Prompt, error: ValueError) -> RequestOutput:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # as in `jaxinfer.safe_prompt`
 
 @dataclass(frozen=True)
 class RenderedPrompt:
-    """A prompt as arguments of ``Engine.add_request``; the values are not checked yet.
+    """A prompt as arguments of ``Engine.add_request`` of the same names; the values are not checked yet.
 
     Attributes:
         prompt: text, or token ids.

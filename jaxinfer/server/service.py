@@ -244,15 +244,7 @@ def _prepared(
     requests = []
     for request_id, prompt in zip(request_ids, prompts, strict=True):
         rendered = llm.renderer.render(prompt, is_held=params.structured_outputs is not None)
-        tracked = llm.engine.prepare(
-            request_id,
-            rendered.prompt,
-            params,
-            prompt_text=rendered.prompt_text,
-            cache_salt=rendered.cache_salt,
-            tool_format=rendered.tool_format,
-            stream=stream,
-        )
+        tracked = llm.engine.prepare(request_id, params=params, stream=stream, **vars(rendered))
         tracked.arrival_time = arrival_time  # the wait for a thread that prepares it is a wait, too
         requests.append(tracked)
     return requests
