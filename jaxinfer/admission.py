@@ -19,6 +19,10 @@ _GROWTH_PER_PREEMPTION = 4
 """Factor of the tokens for which there must be room at the next admission."""
 
 
+class TooLongError(ValueError):
+    """A prompt, or what may come of it, has more tokens than the model or the pool takes."""
+
+
 class Admission:
     """Counts pages of requests against those of the pool.
 
@@ -34,13 +38,14 @@ class Admission:
         """Refuse a request that can never run to its end.
 
         Raises:
-            ValueError: its prompt is empty, or it is too long for the model or the pool; the message gives the numbers.
+            ValueError: its prompt is empty.
+            TooLongError: it is too long for the model or the pool; the message gives the numbers.
         """
         config, name, num_prompt = self._config, f"request {shown(request.request_id)}", request.num_prompt_tokens
         if num_prompt == 0:
             raise ValueError(f"{name} has an empty prompt; at least one token is needed")
         if num_prompt > config.max_model_len:
-            raise ValueError(
+            raise TooLongError(
                 f"{name} has a prompt of {num_prompt} tokens and max_model_len is {config.max_model_len}; "
                 "shorten the prompt or raise max_model_len"
             )
@@ -53,7 +58,7 @@ class Admission:
         for window, needed, there in zip(config.windows, least, config.group_pages, strict=True):
             if needed > there:
                 of_layers = "" if len(config.windows) == 1 else f" of the layers with window {window}"
-                raise ValueError(
+                raise TooLongError(
                     f"{name} has a prompt of {num_prompt} tokens and may draw {request.max_new_tokens} more "
                     f"(max_model_len is {config.max_model_len}), which takes {needed} KV pages of "
                     f"{config.page_size} tokens{of_layers}, and the pool has {there}, for {there * config.page_size} "

@@ -327,6 +327,7 @@ ALLOWED = {
         "jaxinfer.value_checks",
     ],
     "jaxinfer.server.*": [
+        "jaxinfer.admission",
         "jaxinfer.engine",
         "jaxinfer.llm",
         "jaxinfer.openai_api.*",

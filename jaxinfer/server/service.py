@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
+from jaxinfer.admission import TooLongError
 from jaxinfer.engine import Engine
 from jaxinfer.llm import LLM
 from jaxinfer.openai_api.errors import ApiError, failed, invalid, unavailable
@@ -143,6 +144,8 @@ class InferenceService:
         preparation.add_done_callback(self._preparations.discard)
         try:
             return await asyncio.wrap_future(preparation)
+        except TooLongError as error:
+            raise ApiError(400, str(error), code="context_length_exceeded") from error
         except ValueError as error:
             raise invalid(str(error)) from error
 

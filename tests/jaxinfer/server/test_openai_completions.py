@@ -195,6 +195,13 @@ def test_what_is_wrong_is_named(client: openai.OpenAI, wrong: dict[str, Any], pa
     assert (caught.value.param, caught.value.type) == (param, "invalid_request_error")
 
 
+def test_a_prompt_that_is_too_long_is_told_by_code(client: openai.OpenAI) -> None:
+    """Programs that cut a conversation and ask again look for it."""
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=MODEL, prompt="a" * 300)
+    assert caught.value.code == "context_length_exceeded"
+
+
 def test_errors_come_as_the_clients_classes(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="there is no model 'other'"):
         client.completions.create(model="other", prompt=ONCE)
