@@ -41,7 +41,7 @@ class SamplingFields(CheckedBody):
     presence_penalty: float | None = _limited(minimum=-2, maximum=2)
     frequency_penalty: float | None = _limited(minimum=-2, maximum=2)
     logit_bias: dict[str, float] | None = None
-    seed: int | None = _limited(minimum=0, maximum=2**64 - 1)
+    seed: int | None = _limited(minimum=-(2**63), maximum=2**64 - 1)
     stop: Annotated[str | ListOf[str] | None, allowed("text or a list of texts")] = None
 
     top_k: int | None = _limited(minimum=-1)
@@ -77,6 +77,8 @@ class SamplingFields(CheckedBody):
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options goes with stream: true", "stream_options")
         given = {name: getattr(self, name) for name in _SAME_NAMES if getattr(self, name) is not None} | more
+        if -(2**63) <= given.get("seed", 0) < 0:  # OpenAI's have 63 bits and a sign
+            given["seed"] = given["seed"] % 2**64
         try:
             if self.logit_bias is not None:
                 given["logit_bias"] = bias_of_json(self.logit_bias)

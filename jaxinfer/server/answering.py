@@ -14,6 +14,7 @@ from jaxinfer.openai_api.errors import ApiError, failed
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
+from jaxinfer.server.api_route import ends_at
 from jaxinfer.server.call_log import CallRecord, record_of
 from jaxinfer.server.connection import EventStream, while_connected
 from jaxinfer.server.service import Call, InferenceService
@@ -40,14 +41,12 @@ async def answered(request: Request, prompts: Sequence[Prompt], params: Sampling
         ApiError: the call was refused, or ended; 500 where one of its answers broke off.
         ClientDisconnect: the client has left.
     """
-    work = _answered(request.app.state.service, record_of(request), prompts, params)
-    return await while_connected(request, work)
+    return await while_connected(request, _answered(request, prompts, params))
 
 
-async def _answered(
-    service: InferenceService, record: CallRecord, prompts: Sequence[Prompt], params: SamplingParams
-) -> list[RequestOutput]:
-    call = await service.submit(prompts, params)
+async def _answered(request: Request, prompts: Sequence[Prompt], params: SamplingParams) -> list[RequestOutput]:
+    service: InferenceService = request.app.state.service
+    record, call = record_of(request), await service.submit(prompts, params, ends_at=ends_at(request))
     try:
         async for index, output in call.outputs():
             record.outputs[index] = output
@@ -72,7 +71,7 @@ async def streamed(
 ) -> EventStream:
     """The call's stream; what is wrong with the call is raised before the first byte, as in ``answered``."""
     service: InferenceService = request.app.state.service
-    call = await while_connected(request, service.submit(prompts, params, stream=True))
+    call = await while_connected(request, service.submit(prompts, params, ends_at=ends_at(request), stream=True))
     return EventStream(_events(call, record_of(request), maker), call)
 
 

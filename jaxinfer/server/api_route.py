@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from jaxinfer.openai_api.errors import ApiError, invalid
 from jaxinfer.server.settings import ServerSettings
+from jaxinfer.value_checks import shown
 
 _SCHEME = "bearer"
 
@@ -29,10 +30,11 @@ class ApiRoute(APIRoute):
         async def handle_checked(request: Request) -> Response:
             settings: ServerSettings = request.app.state.settings
             _check_key(request, settings.api_key)
+            request.state.ends_at = asyncio.get_running_loop().time() + settings.request_timeout
             limited = _LimitedRequest(request.scope, request.receive)
             # Here, since FastAPI makes one error of its own of all that comes up when it reads them.
             try:
-                if await limited.body() and _is_json(request):
+                if await limited.body():
                     await limited.json()
                 return await handle(limited)
             finally:
@@ -54,7 +56,7 @@ class _LimitedRequest(Request):
         if not hasattr(self, "_body"):
             settings: ServerSettings = self.app.state.settings
             try:
-                async with asyncio.timeout(settings.request_timeout):
+                async with asyncio.timeout_at(ends_at(self)):
                     self._body = await self._read(settings.max_body_bytes)
             except TimeoutError as late:
                 message = f"the body was not there within {settings.request_timeout:g} seconds"
@@ -75,13 +77,22 @@ class _LimitedRequest(Request):
         return bytes(body)
 
     async def json(self) -> Any:
-        """What the body says. Raises ApiError where it is no JSON."""
+        """What the body says. Raises ApiError where it is no JSON, or is not said to be."""
         if not hasattr(self, "_json"):
+            if not _is_json(self):  # a browser sends other kinds for any page, without asking whether that one may
+                kind = self.headers.get("content-type")
+                raise invalid(f"the header Content-Type is {shown(kind)}; it must be application/json")
             try:
                 self._json = from_json(await self.body(), allow_inf_nan=False)
             except ValueError as error:
                 raise invalid(f"the body is no JSON: {error}") from error
         return self._json
+
+
+def ends_at(request: Request) -> float:
+    """When the call's time is over, counted from its arrival, by the event loop's clock."""
+    at: float = request.state.ends_at
+    return at
 
 
 def _is_json(request: Request) -> bool:

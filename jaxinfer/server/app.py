@@ -20,7 +20,7 @@ _LARGEST_BODIES_AT_ONCE = 32
 
 
 def create_app(llm: LLM, settings: ServerSettings) -> FastAPI:
-    """The server's application, for uvicorn or any other server of ASGI.
+    """The server's application, for uvicorn.
 
     Args:
         llm: the model; nobody else may use it while the application runs.

@@ -4,6 +4,7 @@ Histograms are of calls that came to their end; what the engine counts itself is
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,6 +12,9 @@ from prometheus_client.registry import Collector
 
 from jaxinfer.outputs import RequestOutput
 from jaxinfer.scheduler import Scheduler
+
+EarlyEnd = Literal["abort", "timeout", "shutdown", "error"]
+"""Why a request ends early: its client left, its time was over, the server ends, the engine has failed."""
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _SECONDS_PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
@@ -55,9 +59,9 @@ class ServerMetrics:
         if times.finished_time is not None:
             self._e2e.observe(times.finished_time - times.arrival_time)
 
-    def count_aborted(self, num_sequences: int) -> None:
-        """Count the sequences of a request that was ended early: its client left, or its time was over."""
-        self._ended.labels("abort").inc(num_sequences)
+    def count_early_end(self, reason: EarlyEnd, num_sequences: int) -> None:
+        """Count the sequences of a request that was ended before its end."""
+        self._ended.labels(reason).inc(num_sequences)
 
     def count_refused(self) -> None:
         """Count a call that found the queue full."""

@@ -22,7 +22,7 @@ from jaxinfer.prompts import Prompt
 from jaxinfer.sampling_params import SamplingParams
 from jaxinfer.server.engine_thread import EngineThread
 from jaxinfer.server.mailbox import Mailbox
-from jaxinfer.server.metrics import ServerMetrics
+from jaxinfer.server.metrics import EarlyEnd, ServerMetrics
 from jaxinfer.server.settings import ServerSettings
 from jaxinfer.tracked import TrackedRequest
 
@@ -69,15 +69,23 @@ class InferenceService:
     def end_calls(self) -> None:
         """End all calls, with the reason that the server is ending."""
         self.refuse_calls()
-        self._fail_all(unavailable("the server is shutting down; the answer was not finished"))
+        self._fail_all(unavailable("the server is shutting down; the answer was not finished"), "shutdown")
 
     @property
     def problem(self) -> str | None:
         """Why no call can be answered; None while they can."""
         return "the server is shutting down" if self._is_ending else self._thread.problem
 
-    async def submit(self, prompts: Sequence[Prompt], params: SamplingParams, *, stream: bool = False) -> "Call":
+    async def submit(
+        self, prompts: Sequence[Prompt], params: SamplingParams, *, ends_at: float, stream: bool = False
+    ) -> "Call":
         """Let a call in: its prompts are checked and in the engine's queue on return.
+
+        Args:
+            prompts: of the call.
+            params: of all of them.
+            ends_at: when its time is over, by the event loop's clock.
+            stream: as in ``Engine.add_request``.
 
         Raises:
             ApiError: 400 where a prompt or a parameter is wrong, 429 where too many wait, 503 where the engine or the
@@ -85,8 +93,8 @@ class InferenceService:
         """
         if (problem := self.problem) is not None:
             raise unavailable(problem)
-        self._check_room(len(prompts) * params.num_sequences)
-        call = Call(self, len(prompts), params.num_sequences)
+        self._check_room(len(prompts), params.num_sequences)
+        call = Call(self, len(prompts), params, ends_at)
         self._num_sequences += call.num_sequences
         try:
             prepared = await self._prepare(call, prompts, params, stream)
@@ -101,12 +109,14 @@ class InferenceService:
             raise
         return call
 
-    def _check_room(self, num_sequences: int) -> None:
+    def _check_room(self, num_prompts: int, sequences_of_each: int) -> None:
+        num_sequences = num_prompts * sequences_of_each
         capacity = self.llm.engine.max_num_seqs + self.settings.max_queue
         most = min(self.settings.max_sequences, capacity)
         if num_sequences > most:
             raise invalid(
-                f"the call asks for {num_sequences} sequences, prompts times n; at most {most} are allowed", "n"
+                f"the call asks for {num_sequences} sequences, prompts times n; at most {most} are allowed",
+                "n" if sequences_of_each > 1 else "prompt",
             )
         if num_sequences > capacity - self._num_sequences:
             self.metrics.count_refused()
@@ -124,30 +134,37 @@ class InferenceService:
         pool = self._preparing if params.structured_outputs is None else self._preparing_forms
         request_ids = [next(self._request_ids) for _ in prompts]
         work = partial(_prepared, self.llm, request_ids, prompts, params, stream, time.perf_counter())
-        try:
-            async with asyncio.timeout_at(call.ends_at):
-                return await self._result(pool, work)
-        except TimeoutError as error:
-            raise call.too_late from error
+        return await self._result(pool, work, call.ends_at)
 
-    async def beside[T](self, work: Callable[[], T]) -> T:
+    async def beside[T](self, work: Callable[[], T], ends_at: float) -> T:
         """The result of work that is no call of the engine's, from the threads that prepare those.
 
         Raises:
-            ApiError: 400 where it raises ValueError.
+            ApiError: 400 where it raises ValueError, 504 where it is not done at ``ends_at``.
         """
-        return await self._result(self._preparing, work)
+        return await self._result(self._preparing, work, ends_at)
 
-    async def _result[T](self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    async def _result[T](self, pool: ThreadPoolExecutor, work: Callable[[], T], ends_at: float) -> T:
         preparation = pool.submit(work)
         self._preparations.add(preparation)
         preparation.add_done_callback(self._preparations.discard)
         try:
-            return await asyncio.wrap_future(preparation)
+            async with asyncio.timeout_at(ends_at) as limit:
+                return await asyncio.wrap_future(preparation)
+        except TimeoutError as error:
+            if not limit.expired():  # the work has raised it
+                raise
+            raise self.too_late from error
         except TooLongError as error:
             raise ApiError(400, str(error), code="context_length_exceeded") from error
         except ValueError as error:
             raise invalid(str(error)) from error
+
+    @property
+    def too_late(self) -> ApiError:
+        """What a call ends with whose time is over."""
+        message = f"the call took longer than {self.settings.request_timeout:g} seconds, and was ended"
+        return ApiError(504, message, type="server_error", code="timeout")
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:
@@ -160,12 +177,13 @@ class InferenceService:
             call.mailbox.put(index, output)
 
     def _fail_all_of_engine(self, fault: BaseException) -> None:
-        self._fail_all(failed(f"the engine has failed ({type(fault).__name__}), and the answer was not finished"))
+        error = failed(f"the engine has failed ({type(fault).__name__}), and the answer was not finished")
+        self._fail_all(error, "error")
 
-    def _fail_all(self, error: ApiError) -> None:
+    def _fail_all(self, error: ApiError, reason: EarlyEnd) -> None:
         for call in {id(call): call for call, _ in self._calls.values()}.values():
             call.mailbox.fail(error)
-            call.close()
+            self.end(call, reason)
 
     def _forget(self, call: "Call", request_id: str) -> None:
         del self._calls[request_id]
@@ -178,11 +196,11 @@ class InferenceService:
         self._num_sequences -= call.num_sequences
         call.num_sequences = 0
 
-    def end(self, call: "Call") -> None:
+    def end(self, call: "Call", reason: EarlyEnd) -> None:
         """End what is unfinished of a call; its pages are free after the step under way."""
         for request_id in list(call.unfinished):
             self._thread.post(partial(_abort, request_id))
-            self.metrics.count_aborted(call.sequences_of_each)
+            self.metrics.count_early_end(reason, call.sequences_of_each)
             self._forget(call, request_id)
         self._give_back(call)
 
@@ -193,26 +211,22 @@ class Call:
     Args:
         service: that it is a call of.
         num_prompts: requests that it is in the engine.
-        sequences_of_each: of them.
+        params: of each.
+        ends_at: when its time is over, by the event loop's clock. It ends then whether or not anyone waits for it.
 
     Attributes:
         num_sequences: that count for the queue; none once it has ended.
+        sequences_of_each: that each request gives.
         unfinished: names of its requests in the engine that have not ended.
         mailbox: where their outputs come.
-        ends_at: when its time is over, by the event loop's clock. It ends then whether or not anyone waits for it.
-        too_late: the error that it ends with.
     """
 
-    def __init__(self, service: InferenceService, num_prompts: int, sequences_of_each: int) -> None:
-        self._service, self._num_prompts, self.sequences_of_each = service, num_prompts, sequences_of_each
-        self.num_sequences = num_prompts * sequences_of_each
+    def __init__(self, service: InferenceService, num_prompts: int, params: SamplingParams, ends_at: float) -> None:
+        self._service, self._num_prompts, self.ends_at = service, num_prompts, ends_at
+        self.num_sequences, self.sequences_of_each = num_prompts * params.num_sequences, params.n
         self.unfinished = set[str]()
         self.mailbox = Mailbox()
-        seconds, loop = service.settings.request_timeout, asyncio.get_running_loop()
-        self.ends_at = loop.time() + seconds
-        self.timer = loop.call_at(self.ends_at, self._end_late)
-        message = f"the call took longer than {seconds:g} seconds, and was ended"
-        self.too_late = ApiError(504, message, type="server_error", code="timeout")
+        self.timer = asyncio.get_running_loop().call_at(ends_at, self._end_late)
 
     async def outputs(self) -> AsyncIterator[tuple[int, RequestOutput]]:
         """(index of the prompt, output) as they come, up to the end of all.
@@ -227,12 +241,12 @@ class Call:
                 yield index, output
 
     def _end_late(self) -> None:
-        self.mailbox.fail(self.too_late)
-        self.close()
+        self.mailbox.fail(self._service.too_late)
+        self._service.end(self, "timeout")
 
     def close(self) -> None:
-        """End what is unfinished; nothing where all is."""
-        self._service.end(self)
+        """End what is unfinished, since nobody waits for it any more; nothing where all is finished."""
+        self._service.end(self, "abort")
 
 
 def _prepared(

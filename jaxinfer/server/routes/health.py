@@ -16,6 +16,7 @@ class Health(BaseModel):
     status: str = "ok"
 
 
+@router.head("/health", include_in_schema=False)  # some balancers ask so
 @router.get("/health", responses=errors(503))
 async def health(request: Request) -> Health:
     """200 while calls can be answered; 503 with the reason while they cannot: the engine has failed or hangs."""

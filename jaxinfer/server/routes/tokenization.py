@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from jaxinfer.llm import LLM
 from jaxinfer.openai_api.tokenization import DetokenizeBody, Detokenized, TokenizeBody, Tokenized
 from jaxinfer.server.answering import as_json
-from jaxinfer.server.api_route import ApiRoute
+from jaxinfer.server.api_route import ApiRoute, ends_at
 from jaxinfer.server.connection import while_connected
 from jaxinfer.server.routes.documented import ERRORS_OF_READING, errors
 from jaxinfer.server.routes.models import check_model
@@ -17,7 +17,7 @@ from jaxinfer.value_checks import check_token_ids
 
 router = APIRouter(route_class=ApiRoute)
 
-_ERRORS = ERRORS_OF_READING | errors(404)
+_ERRORS = ERRORS_OF_READING | errors(404, 504)
 
 
 @router.post("/tokenize", response_model=Tokenized, responses=_ERRORS)
@@ -26,7 +26,7 @@ async def tokenize(body: TokenizeBody, request: Request) -> Response:
     service: InferenceService = request.app.state.service
     check_model(body.model, service.settings)
     work = partial(_token_ids, service.llm, body, body.text())
-    tokens = await while_connected(request, service.beside(work))
+    tokens = await while_connected(request, service.beside(work, ends_at(request)))
     max_model_len = service.llm.max_model_len
     return await as_json(lambda: Tokenized(tokens=tokens, count=len(tokens), max_model_len=max_model_len))
 
@@ -36,7 +36,8 @@ async def detokenize(body: DetokenizeBody, request: Request) -> Response:
     """The text of tokens."""
     service: InferenceService = request.app.state.service
     check_model(body.model, service.settings)
-    text = await while_connected(request, service.beside(partial(_text, service.llm, body.tokens)))
+    work = partial(_text, service.llm, body.tokens)
+    text = await while_connected(request, service.beside(work, ends_at(request)))
     return await as_json(lambda: Detokenized(prompt=text))
 
 

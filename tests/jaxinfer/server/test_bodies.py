@@ -194,7 +194,8 @@ def test_a_page_of_elsewhere_cannot_ask_without_asking_whether_it_may(server, ki
     content = json.dumps(asked([1], 1)).encode()
     request = httpx.Request("POST", f"{server.url}/v1/completions", content=content, headers=headers)
     with httpx.Client() as client:
-        assert client.send(request).status_code == 400
+        answer = client.send(request)
+        assert (answer.status_code, "Content-Type" in answer.text) == (400, True)  # whatever FastAPI makes of it
         asking = {"origin": "http://elsewhere", "access-control-request-method": "POST"}
         may = client.options(f"{server.url}/v1/completions", headers=asking)
     assert may.status_code == 405

@@ -178,3 +178,24 @@ def test_the_time_of_a_call_begins_before_it_is_prepared(server, client, monkeyp
 def _sum_of_first_tokens(client: httpx.Client) -> float:
     [line] = [line for line in client.get("/metrics").text.splitlines() if "first_token_seconds_sum" in line]
     return float(line.split()[1])
+
+
+def test_the_time_of_a_call_counts_from_its_arrival(server, client):
+    """Its body takes half of it, so half is left for the answer."""
+    server.llm.seconds_per_step = 0.05
+    content = post(asked([1, 2], 100))
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=5) as connection:
+        key = f"Authorization: Bearer {KEY}\r\n".encode()
+        head, body = content.split(b"\r\n\r\n", 1)
+        connection.sendall(head + b"\r\n" + key + b"\r\n")
+        time.sleep(0.2)
+        connection.sendall(body)
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 504 ")
+    assert time.monotonic() - began < 0.55, "the limit is 0.4 s"
+
+
+def test_what_is_tokenized_has_its_time_too(server, client, monkeypatch):
+    monkeypatch.setattr("jaxinfer.server.routes.tokenization._text", lambda llm, token_ids: time.sleep(0.8))
+    assert error_of(client.post("/detokenize", json={"tokens": [1]}))[0] == 504
