@@ -46,7 +46,7 @@ class Admission:
             raise ValueError(f"{name} has an empty prompt; at least one token is needed")
         if num_prompt > config.max_model_len:
             raise TooLongError(
-                f"{name} has a prompt of {num_prompt} tokens and max_model_len is {config.max_model_len}; "
+                f"the prompt has {num_prompt} tokens and max_model_len is {config.max_model_len}; "
                 "shorten the prompt or raise max_model_len"
             )
         if not 0 <= request.max_new_tokens <= config.max_model_len - num_prompt:
@@ -59,7 +59,7 @@ class Admission:
             if needed > there:
                 of_layers = "" if len(config.windows) == 1 else f" of the layers with window {window}"
                 raise TooLongError(
-                    f"{name} has a prompt of {num_prompt} tokens and may draw {request.max_new_tokens} more "
+                    f"the prompt has {num_prompt} tokens and may be gone on with by {request.max_new_tokens} more "
                     f"(max_model_len is {config.max_model_len}), which takes {needed} KV pages of "
                     f"{config.page_size} tokens{of_layers}, and the pool has {there}, for {there * config.page_size} "
                     "tokens; shorten the prompt, lower max_tokens or raise num_kv_pages"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 class RequestRecord:
     """Times are seconds since the beginning of the run, by the client's clock.
 
-    The definitions are those of vLLM's ``bench serve``, so that its numbers and these can be compared.
+    The definitions are as in vLLM's ``bench serve``, but that a chunk without text, such as one with a role, is no
+    first token here.
 
     Attributes:
         due: when it should have been sent.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from jaxinfer.cli.json_values import parse_object
 from jaxinfer.cli.option_groups import option_of
 from jaxinfer.cli.text_files import read_file_or_stdin, shown_name, text_or_file
-from jaxinfer.value_checks import check_int
+from jaxinfer.value_checks import check_int, shown
 
 if TYPE_CHECKING:
     from jaxinfer.bench.target import Target
@@ -82,12 +82,16 @@ class PromptOptions:
         """More of each body.
 
         Raises:
-            ValueError: ``--extra-body`` is no JSON object.
+            ValueError: ``--extra-body`` is no JSON object, or asks for several sequences.
         """
         fields: dict[str, Any] = {"temperature": self.temperature}
         if self.ignore_eos:
             fields["ignore_eos"] = True
-        return fields | (parse_object("--extra-body", self.extra_body) or {})
+        more = parse_object("--extra-body", self.extra_body) or {}
+        for name in ("n", "best_of"):  # times and tokens of several sequences would be taken for those of one
+            if more.get(name) not in (None, 1):
+                raise ValueError(f"--extra-body has {name} {shown(more[name])}; one sequence is measured")
+        return fields | more
 
     def workload(self, max_model_len: int | None) -> "Workload":
         """The prompts.
@@ -140,7 +144,7 @@ class LoadOptions:
     ] = 1.0
     num_prompts: Annotated[int, _load("Requests of each run.")] = 100
     max_concurrency: Annotated[
-        int | None, _load("Requests under way at once; more wait in the client. Without it: any number.")
+        int | None, _load("Requests under way at once; more wait in the client, unmeasured. Without it: any number.")
     ] = None
     num_warmups: Annotated[int, _load("Requests before the first run, one after the other, not counted.")] = 1
     timeout: Annotated[float, _load("Seconds that a request may take.")] = 600.0

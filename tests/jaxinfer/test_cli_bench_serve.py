@@ -203,6 +203,7 @@ def test_ctrl_c_prints_what_is_done():
         (["--num-prompts", "0"], "num_prompts is 0"),
         (["--goodput", "ttft"], "a target is 'ttft'; it must be METRIC:MILLISECONDS"),
         (["--extra-body", "[]"], "--extra-body is '[]'; it must be a JSON object"),
+        (["--extra-body", '{"n": 2}'], "--extra-body has n 2; one sequence is measured"),
         (["--json", "no/such/file"], "--json is 'no/such/file', and there is no folder 'no/such'"),
         (["--plot", "no/such.png"], "--plot is 'no/such.png', and there is no folder 'no'"),
         (["--plot", "plot.txt"], "the plot is 'plot.txt'; its name must end in one of "),

@@ -91,7 +91,7 @@ def test_a_bad_prompt_among_good_ones_has_its_error_and_the_others_their_text(ll
         1: ("", "the prompt is empty"),
         2: ({"prompt_token_ids": []}, "empty prompt"),
         3: ({"prompt_token_ids": [1, 512]}, "512; a token id"),
-        4: ({"prompt_token_ids": [1] * 129}, "prompt of 129 tokens and max_model_len is 128"),
+        4: ({"prompt_token_ids": [1] * 129}, "the prompt has 129 tokens and max_model_len is 128"),
         5: ({"token_ids": [1]}, "it must be text, "),
         6: (17, "it must be text, "),
         7: ({"prompt_token_ids": None}, "prompt is None; it must be a list"),

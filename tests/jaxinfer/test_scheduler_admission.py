@@ -132,7 +132,7 @@ def test_a_pool_of_the_window_and_a_page_holds_a_request_of_any_length():
 
 def test_a_prompt_longer_than_the_model_is_refused_with_the_numbers():
     scheduler = make_scheduler()
-    with pytest.raises(ValueError, match="'a' has a prompt of 65 tokens and max_model_len is 64"):
+    with pytest.raises(ValueError, match="the prompt has 65 tokens and max_model_len is 64"):
         add(scheduler, "a", num_prompt=65, max_new=0)
     assert not scheduler.has_unfinished
 

@@ -133,3 +133,11 @@ def test_a_million_faults_are_not_written_down() -> None:
         began = time.process_time()
         refusal({"prompt": "a"} | fields)
         assert time.process_time() - began < 0.5
+
+
+def test_a_seed_with_a_sign_is_one_of_64_bits() -> None:
+    """OpenAI's seeds have a sign; a draw knows all 64 bits."""
+    seeds = [CompletionBody(prompt="a", seed=seed).params().seed for seed in (-1, -(2**63), 2**64 - 1)]
+    assert seeds == [2**64 - 1, 2**63, 2**64 - 1]
+    with pytest.raises(ApiError, match="seed is"):
+        CompletionBody(prompt="a", seed=-(2**63) - 1).params()

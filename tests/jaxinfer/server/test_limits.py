@@ -64,6 +64,7 @@ def test_the_scheme_is_read_in_any_case_and_what_watches_needs_no_key(server, cl
     assert client.get("/v1/models", headers={"Authorization": f"bEARER  {KEY}"}).status_code == 200
     for path in ("/health", "/metrics"):
         assert httpx.get(f"{server.url}{path}").status_code == 200
+    assert httpx.head(f"{server.url}/health").status_code == 200
 
 
 def test_whatever_asks_the_model_needs_the_key(server):
@@ -193,6 +194,7 @@ def test_the_time_of_a_call_counts_from_its_arrival(server, client):
         connection.sendall(body)
         answer = connection.recv(4096)
     assert answer.startswith(b"HTTP/1.1 504 ")
+    assert 'jaxinfer_requests_total{finish_reason="timeout"}' in client.get("/metrics").text
     assert time.monotonic() - began < 0.55, "the limit is 0.4 s"
 
 
