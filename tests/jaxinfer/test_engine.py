@@ -160,7 +160,7 @@ def test_an_abort_at_any_step_frees_all_and_harms_nobody(num_steps: int) -> None
     ("prompt", "params", "message"),
     [
         ([], greedy(1), "empty prompt"),
-        ([1] * 65, greedy(1), "prompt of 65 tokens and max_model_len is 64"),
+        ([1] * 65, greedy(1), "the prompt has 65 tokens and max_model_len is 64"),
         ([1, VOCAB_SIZE], greedy(1), rf"{VOCAB_SIZE}; a token id is a whole number in \[0, {VOCAB_SIZE}\)"),
         ([-1], greedy(1), r"-1; a token id"),
         ([1.5], greedy(1), r"1\.5; a token id"),
@@ -196,7 +196,7 @@ def test_a_bad_request_is_refused_and_the_others_go_on(prompt: object, params: o
 
 def test_a_prompt_that_the_cache_can_never_hold_is_refused_with_the_numbers() -> None:
     engine = fake_engine(num_kv_pages=3)
-    with pytest.raises(ValueError, match=r"prompt of 13 tokens .* 4 KV pages of 4 tokens, and the pool has 3"):
+    with pytest.raises(ValueError, match=r"the prompt has 13 tokens .* 4 KV pages of 4 tokens, and the pool has 3"):
         engine.add_request("a", [1] * 13, greedy(1))
     assert run_alone(engine, [1] * 12, greedy(1)).outputs[0].token_ids == expected_tokens([1] * 12, 1)
 

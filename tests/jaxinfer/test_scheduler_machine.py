@@ -134,7 +134,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.accounts.append(account)
             self.unfinished.append(account)
         else:
-            with pytest.raises(ValueError, match=name):
+            told = f"the prompt has {len(prompt)} tokens" if prompt else f"{name}' has an empty prompt"
+            with pytest.raises(ValueError, match=told):
                 self.scheduler.add(request)
 
     @precondition(lambda self: len(self.unfinished) > 1)
